@@ -1,7 +1,7 @@
 # The image holds two static binaries, the service and tasker, which moves tasks to Tasker and back. It runs as a numeric
 # user with a read-only root, and keeps state in a volume.
 # Build and run:
-#   docker build -t stepwell .
+#   docker build --build-arg COMMIT="$(git rev-parse HEAD)" -t stepwell .
 #   docker run --read-only -p 127.0.0.1:8080:8080 -p 127.0.0.1:8081:8081 -v stepwell:/data stepwell
 # The base is named by its tag, which moves with each release of Go. To pin it, pass its digest, which
 # "docker buildx imagetools inspect golang:1.26" prints: --build-arg GO_IMAGE=golang:1.26@sha256:<digest>
@@ -11,7 +11,8 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags=-s -o /out/stepwell . && mkdir /out/data
+ARG COMMIT
+RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -X main.commit=$COMMIT" -o /out/stepwell . && mkdir /out/data
 RUN CGO_ENABLED=0 go build -trimpath -ldflags=-s -o /out/tasker ./tasker
 
 FROM scratch

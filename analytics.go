@@ -1,13 +1,12 @@
 package main
 
-// The analytics family: figures of what happened to tasks and steps, by hour.
-// They are counted from records as these are applied, and read as of one
-// moment. It may use tasks; it does not know the store, which calls it under
-// its lock, nor who asks.
+// The analytics family: figures of what happened to tasks and steps, by hour. They are counted from records as these
+// are applied, and read as of one moment. It may use tasks; it does not know the store, which calls it under its lock,
+// nor who asks.
 //
 //	analytics.go           the figures as reports: performance, history, bottlenecks, recommendations
-//	analytics_count.go     counting: what a record adds, counters for /metrics
-//	analytics_book.go      the book of figures, by hour, and its lines in the store
+//	analytics_book.go      the book of figures, by hour, and its lines in the store; counting: what a record adds,
+//	                       counters for /metrics
 
 import (
 	"cmp"
@@ -34,8 +33,7 @@ type namedFigures struct {
 	figureRow
 }
 
-// hoursAgo returns the hour to count from for the last hours: the whole hour in
-// which that time began.
+// hoursAgo returns the hour to count from for the last hours: the whole hour in which that time began.
 func hoursAgo(now instant, hours int) int64 {
 	return hourOf(now.add(-time.Duration(hours) * time.Hour))
 }
@@ -104,8 +102,7 @@ func percent(part, whole uint64) float64 {
 	return math.Round(ratio(float64(part), float64(whole))*10000) / 100
 }
 
-// microSeconds converts an average in microseconds to seconds, to the
-// microsecond.
+// microSeconds converts an average in microseconds to seconds, to the microsecond.
 func microSeconds(us float64) float64 { return math.Round(us) / 1e6 }
 
 // outcomes returns how many times tasks completed, failed or were cancelled.
@@ -142,8 +139,7 @@ func (r *figureRow) averageAttempt() float64 {
 	return microSeconds(ratio(float64(r.counts[attemptMicros]), float64(r.counts[attemptsMeasured])))
 }
 
-// averageWait returns how long steps waited for their dependencies on average,
-// in seconds.
+// averageWait returns how long steps waited for their dependencies on average, in seconds.
 func (r *figureRow) averageWait() float64 {
 	return microSeconds(ratio(float64(r.counts[dependencyMicros]), float64(r.counts[dependencyWaits])))
 }
@@ -159,11 +155,13 @@ type errorTypeCount struct {
 
 // errorTypes returns the error types of failed attempts, the most common first.
 func (r *figureRow) errorTypes() []errorTypeCount {
-	all := make([]errorTypeCount, len(r.types))
-	for i, t := range r.types {
-		all[i] = errorTypeCount{errorKindName(t.kind), t.count}
+	all := []errorTypeCount{}
+	for name, n := range r.types {
+		all = append(all, errorTypeCount{name, n})
 	}
-	slices.SortStableFunc(all, func(a, b errorTypeCount) int { return cmp.Compare(b.Count, a.Count) })
+	slices.SortFunc(all, func(a, b errorTypeCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.ErrorType, b.ErrorType))
+	})
 	return all
 }
 
@@ -214,10 +212,9 @@ type performanceView struct {
 	CalculatedAt               zonedTime `json:"calculated_at"`
 }
 
-// performance returns how the service did within the last hours: how many tasks
-// were created (total_tasks ever), completed and failed, how fast, how reliably.
-// Rates per hour count what was created, since the first task if that was later; a
-// shorter time than a minute counts as one.
+// performance returns how the service did within the last hours: how many tasks were created (total_tasks ever),
+// completed and failed, how fast, how reliably. Rates per hour count what was created, since the first task if that was
+// later; a shorter time than a minute counts as one.
 func (f *frozenFigures) performance(states *stateCounts, now instant, hours int) performanceView {
 	from := hoursAgo(now, hours)
 	ever, r := f.total(figureFilter{}, allTime), f.total(figureFilter{}, from)
@@ -341,8 +338,7 @@ type slowStepView struct {
 	LastExecutedAt         zonedTime `json:"last_executed_at"`
 }
 
-// slowTaskView is one template. An execution is a task that completed or
-// failed; the durations are of completed tasks.
+// slowTaskView is one template. An execution is a task that completed or failed; the durations are of completed tasks.
 type slowTaskView struct {
 	NamespaceName          string    `json:"namespace_name"`
 	TaskName               string    `json:"task_name"`
@@ -356,8 +352,7 @@ type slowTaskView struct {
 	LastExecutedAt         zonedTime `json:"last_executed_at"`
 }
 
-// resourceUtilizationView has no pool to report: the store is part of the
-// process.
+// resourceUtilizationView has no pool to report: the store is part of the process.
 type resourceUtilizationView struct {
 	DatabasePoolUtilization float64        `json:"database_pool_utilization"`
 	SystemHealth            map[string]int `json:"system_health"`
@@ -372,7 +367,7 @@ func (f *frozenFigures) bottlenecks(states *stateCounts, limit, minimum int) bot
 		SlowSteps:           firstViews(steps, limit, (*namedFigures).slowStep),
 		SlowTasks:           firstViews(tasks, limit, (*namedFigures).slowTask),
 		ResourceUtilization: resourceUtilizationView{SystemHealth: states.view()},
-		Recommendations:     recommendations(tasks, steps, states),
+		Recommendations:     recommendations(states.tasks[taskBlockedByFailures], steps),
 	}
 }
 
@@ -391,8 +386,7 @@ func (r *figureRow) executions() uint64 { return r.counts[tasksCompleted] + r.co
 // attempts returns how many attempts ended.
 func (r *figureRow) attempts() uint64 { return r.counts[attemptsEnded] }
 
-// slowest keeps what was executed often enough, at least once, and sorts it by
-// average duration, the slowest first.
+// slowest keeps what was executed often enough, at least once, and sorts it by average duration, the slowest first.
 func slowest(all []namedFigures, executions func(r *figureRow) uint64, minimum int) []namedFigures {
 	all = slices.DeleteFunc(all, func(n namedFigures) bool {
 		return executions(&n.figureRow) < uint64(max(minimum, 1))
@@ -428,8 +422,7 @@ func (n *namedFigures) slowTask() slowTaskView {
 	}
 }
 
-// view names every state as existing clients do: pending_tasks, pending_steps,
-// …
+// view names every state as existing clients do: pending_tasks, pending_steps, …
 func (c *stateCounts) view() map[string]int {
 	v := make(map[string]int, len(c.tasks)+len(c.steps)+2)
 	for s, n := range c.tasks {
@@ -443,56 +436,30 @@ func (c *stateCounts) view() map[string]int {
 	return v
 }
 
-// Recommendations: sentences about what stands out in the figures. Each states
-// what was measured; figures in which nothing stands out give none.
+// Recommendations: sentences about what stands out in the figures. Each states what was measured; figures in which
+// nothing stands out give none.
 
 const (
 	maxRecommendations = 5
-	adviceEach         = 2    // at most this many of one kind
 	highErrorRate      = 10.0 // percent of a step's attempts
-	dominantShare      = 0.5  // share of the average task's time in one of several steps
-	wideSpread         = 10.0 // ratio of the 95th percentile to the median
-	spreadFrom         = 1e6  // µs; a lower 95th percentile is not worth mentioning
 )
 
-// advice holds the templates and steps that recommendations consider: those with enough executions, the slowest first.
-type advice struct {
-	tasks, steps []namedFigures
-	slowest      map[templateID]*namedFigures // step of each template
-}
-
-// adviceKinds are the sentences, in their order.
-var adviceKinds = [...]struct {
-	about func(a *advice) []namedFigures          // in the order in which they are worth mentioning
-	say   func(a *advice, n *namedFigures) string // "" for nothing
-}{
-	{(*advice).byHurt, (*advice).onFailures},
-	{func(a *advice) []namedFigures { return a.tasks }, (*advice).onSlowStep},
-	{func(a *advice) []namedFigures { return a.tasks }, (*advice).onSpread},
-}
-
-// recommendations returns sentences about templates and steps with enough
-// executions, which are given the slowest first.
-func recommendations(tasks, steps []namedFigures, states *stateCounts) []string {
+// recommendations returns sentences about how many tasks are blocked, and which of some steps often fail, those that hurt
+// the most tasks first.
+func recommendations(blocked int, steps []namedFigures) []string {
 	said := []string{}
-	if n := states.tasks[taskBlockedByFailures]; n > 0 {
+	if blocked > 0 {
 		said = append(said, fmt.Sprintf("Tasks blocked by failures: %d. They wait for an operator to reset, "+
-			"complete or resolve their failed steps.", n))
+			"complete or resolve their failed steps.", blocked))
 	}
-	a := &advice{tasks, steps, map[templateID]*namedFigures{}}
-	for i := range steps {
-		// The first step of a template is its slowest.
-		a.slowest[steps[i].templateID] = cmp.Or(a.slowest[steps[i].templateID], &steps[i])
-	}
-	for _, kind := range adviceKinds {
-		about, most := kind.about(a), len(said)+adviceEach
-		for i := 0; i < len(about) && len(said) < most; i++ {
-			if text := kind.say(a, &about[i]); text != "" {
-				said = append(said, text)
-			}
+	steps = slices.SortedStableFunc(slices.Values(steps), func(a, b namedFigures) int { return cmp.Compare(b.hurt(), a.hurt()) })
+	for _, n := range steps {
+		if n.attemptErrorRate() >= highErrorRate && len(said) < maxRecommendations {
+			said = append(said, fmt.Sprintf("Step %s of %s fails in %.2f %% of its %s%s.", n.step, n.fullName(),
+				n.attemptErrorRate(), counted(int(n.attempts()), "attempt", "attempts"), n.commonestError()))
 		}
 	}
-	return said[:min(len(said), maxRecommendations)]
+	return said
 }
 
 func (id templateID) fullName() string { return id.namespace + "." + id.name + "@" + id.version }
@@ -500,35 +467,4 @@ func (id templateID) fullName() string { return id.namespace + "." + id.name + "
 // hurt returns how many steps failed in their first attempt. It takes each task once, however often it was retried.
 func (r *figureRow) hurt() uint64 {
 	return r.counts[attemptsFailed] - (r.counts[retriesEnded] - r.counts[retriesSucceeded])
-}
-
-// byHurt returns the steps, those that hurt the most tasks first.
-func (a *advice) byHurt() []namedFigures {
-	return slices.SortedStableFunc(slices.Values(a.steps), func(a, b namedFigures) int { return cmp.Compare(b.hurt(), a.hurt()) })
-}
-
-func (a *advice) onFailures(n *namedFigures) string {
-	if n.attemptErrorRate() < highErrorRate {
-		return ""
-	}
-	return fmt.Sprintf("Step %s of %s fails in %.2f %% of its %s%s.", n.step, n.fullName(),
-		n.attemptErrorRate(), counted(int(n.attempts()), "attempt", "attempts"), n.commonestError())
-}
-
-func (a *advice) onSlowStep(t *namedFigures) string {
-	step, several := a.slowest[t.templateID], t.counts[stepsCreated] > t.counts[tasksCreated]
-	if step == nil || !several || t.times.sum == 0 || step.times.mean() < dominantShare*t.times.mean() {
-		return ""
-	}
-	return fmt.Sprintf("Step %s runs %.3f s on average; whole tasks of %s take %.3f s.",
-		step.step, step.averageTime(), t.fullName(), t.averageTime())
-}
-
-func (a *advice) onSpread(t *namedFigures) string {
-	median, high := t.times.quantile(0.5), t.times.quantile(0.95)
-	if high < spreadFrom || high < wideSpread*median {
-		return ""
-	}
-	return fmt.Sprintf("Half of the tasks of %s take up to %.3f s, but one in twenty takes %.3f s or more.",
-		t.fullName(), median/1e6, high/1e6)
 }

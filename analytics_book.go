@@ -1,20 +1,19 @@
 package main
 
-// Where the figures are kept: every template, and every step of one, has a row
-// over all time and a row for each of the last hours in which something was
-// counted. A reader gets a copy of it as of one moment, see freeze.
+// Where the figures are kept: every template, and every step of one, has a row over all time and a row for each of the
+// last hours in which something was counted. A reader gets a copy of it as of one moment, see freeze.
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
 )
 
-// keptHours is how many full hours are kept beside the current one, so that the
-// last 720 hours are covered at any minute. Older hours are only in the row
-// over all time.
+// keptHours is how many full hours are kept beside the current one, so that the last 720 hours are covered at any
+// minute. Older hours are only in the row over all time.
 const keptHours = 720
 
 // keptMinutes is how many full minutes are kept, beside the current one, of all templates together.
@@ -37,7 +36,6 @@ func hourOf(at instant) int64 {
 	return h
 }
 
-// hourStart returns the instant at which an hour begins.
 func hourStart(hour int64) instant { return instant(hour * hourMicros) }
 
 // figure is one of the counts in a row.
@@ -76,23 +74,16 @@ var figureNames = [figureCount]string{
 type figureRow struct {
 	hour   int64 // 0 in a row over all time; the minute in figures by the minute
 	counts [figureCount]uint64
-	times  histogram   // of a template: creation to completion; of a step: attempts
-	types  []typeCount // failed attempts by error type, ascending
-	last   instant     // when a task last completed or failed; an attempt last ended
-}
-
-// typeCount counts an error type by its index in handlerErrorTypes; otherErrorKind stands for all
-// others.
-type typeCount struct {
-	kind  uint8
-	count uint64
+	times  histogram         // of a template: creation to completion; of a step: attempts
+	types  map[string]uint64 // failed attempts by documentedErrorType; nil for none
+	last   instant           // when a task last completed or failed; an attempt last ended
 }
 
 // clone returns a copy that later counts do not change.
 func (r *figureRow) clone() *figureRow {
 	c := *r
 	c.times = r.times.clone()
-	c.types = slices.Clone(r.types)
+	c.types = maps.Clone(r.types)
 	return &c
 }
 
@@ -102,20 +93,17 @@ func (r *figureRow) merge(o *figureRow) {
 		r.counts[f] += n
 	}
 	r.times.merge(&o.times)
-	for _, t := range o.types {
-		r.addType(t.kind, t.count)
+	for name, n := range o.types {
+		r.addType(name, n)
 	}
 	r.last = max(r.last, o.last)
 }
 
-func (r *figureRow) addType(kind uint8, n uint64) {
-	i, found := slices.BinarySearchFunc(r.types, kind, func(t typeCount, kind uint8) int {
-		return cmp.Compare(t.kind, kind)
-	})
-	if !found {
-		r.types = slices.Insert(r.types, i, typeCount{kind: kind})
+func (r *figureRow) addType(name string, n uint64) {
+	if r.types == nil {
+		r.types = map[string]uint64{}
 	}
-	r.types[i].count += n
+	r.types[name] += n
 }
 
 // figureSeries is the rows of one template, of one step, or of all templates by the minute.
@@ -137,7 +125,6 @@ func (s *figureSeries) clone() *figureSeries {
 	return c
 }
 
-// empty reports whether nothing was counted.
 func (s *figureSeries) empty() bool { return s.all.counts == [figureCount]uint64{} }
 
 // templateFigures is everything that is kept about one template. Definitions
@@ -209,9 +196,9 @@ func (rows figureRows) observe(us int64) {
 	}
 }
 
-func (rows figureRows) addType(kind uint8) {
+func (rows figureRows) addType(name string) {
 	for _, r := range rows {
-		r.addType(kind, 1)
+		r.addType(name, 1)
 	}
 }
 
@@ -258,8 +245,7 @@ func firstHour(rows []*figureRow, hour int64) int {
 // allTime, as the hour to begin with, stands for the row over all time.
 const allTime = math.MinInt64
 
-// since adds to sum what was counted from an hour on, and reports whether
-// anything was.
+// since adds to sum what was counted from an hour on, and reports whether anything was.
 func (s *figureSeries) since(hour int64, sum *figureRow) bool {
 	if hour == allTime {
 		sum.merge(s.all)
@@ -367,11 +353,11 @@ func (r *figureRow) members(c *memberCoder) {
 	if c.reading {
 		for name, count := range jsonMemberBytes(c.member("types")) { // one that is not documented any more counts as another
 			n, _ := jsonInt(count)
-			r.addType(errorKindNamed(string(name)), uint64(n))
+			r.addType(documentedErrorType(string(name)), uint64(n))
 		}
 	} else if r.types != nil && c.enter("types", &types) {
-		for i := range r.types {
-			number(&types, errorKindName(r.types[i].kind), &r.types[i].count)
+		for _, name := range slices.Sorted(maps.Keys(r.types)) {
+			number(&types, name, new(r.types[name]))
 		}
 		c.leave(&types)
 	}
@@ -447,3 +433,297 @@ func (a *analytics) load(line []byte) error {
 	}
 	return nil
 }
+
+// Counting: what a record adds to the figures. It is part of applying the record and depends on nothing but the record
+// and the task, so that a start that reads the same records in any order counts the same figures.
+
+// analytics counts while records are applied; the store's mutex guards it. It
+// is notified of each record before that is applied, and then of each transition.
+type analytics struct {
+	book    figureBook
+	covered uint64                   // the book has the records up to this one, from the compacted part
+	plans   map[*template]*countPlan // where each definition's figures are
+	minutes *figureSeries            // of all templates since the process started; its hours are minutes
+	live    int64                    // the minute in which the store was opened; 0 before that
+
+	// Of the record that is being applied:
+	counting bool
+	creating bool      // steps are only counted as created, because copied steps did not run in this task
+	before   taskState // the task's state before the record
+	unknown  bool      // the duration of the attempt is unknown: one action starts and ends it
+	plan     *countPlan
+	at       instant
+	task     figureRows // rows of the template and of the minute, once needed
+	step     figureRows // rows of step stepAt
+	stepAt   int        // -1 for none
+	room     [5]*figureRow
+}
+
+// countPlan is where the figures of one definition are in the book.
+type countPlan struct {
+	tpl   *template
+	own   *figureSeries
+	steps []*figureSeries // by step of the definition; an instance counts as its batch_worker step
+}
+
+func newAnalytics() *analytics {
+	return &analytics{plans: map[*template]*countPlan{}, minutes: newSeries()}
+}
+
+// freeze returns the figures as they are now.
+func (a *analytics) freeze() *frozenFigures {
+	return &frozenFigures{templates: a.book.freeze(), minutes: a.minutes.clone(), live: a.live}
+}
+
+func (a *analytics) startRecord(t *task, r *record) {
+	a.counting = r.seq > a.covered
+	if !a.counting {
+		return
+	}
+	a.before, a.at, a.creating = t.state, r.at, r.kind == recCreated
+	a.unknown = r.kind == recOperator && r.step < len(t.steps) && t.steps[r.step].state == stepEnqueued
+	a.task, a.stepAt = nil, -1
+	if a.plan == nil || a.plan.tpl != t.tpl {
+		a.plan = a.planFor(t.tpl)
+	}
+}
+
+func (a *analytics) planFor(tpl *template) *countPlan {
+	if p := a.plans[tpl]; p != nil {
+		return p
+	}
+	f := a.book.findOrAdd(templateID{tpl.namespace, tpl.name, tpl.version})
+	p := &countPlan{tpl: tpl, own: f.own, steps: make([]*figureSeries, len(tpl.steps))}
+	for i := range tpl.steps {
+		p.steps[i] = f.findOrAdd(tpl.steps[i].name)
+	}
+	a.plans[tpl] = p
+	return p
+}
+
+// ofTask returns the rows of the task's template, and of the minute.
+func (a *analytics) ofTask() figureRows {
+	if a.task == nil {
+		a.task = append(a.room[:0], a.plan.own.all, a.plan.own.hour(hourOf(a.at), keptHours))
+		// What is read again at the start is not there by the minute: the compacted part has no minutes.
+		if minute := minuteOf(a.at); a.live > 0 && minute >= a.live {
+			a.task = append(a.task, a.minutes.hour(minute, keptMinutes))
+		}
+	}
+	return a.task
+}
+
+// ofStep returns the rows of one of the template's steps.
+func (a *analytics) ofStep(i int) figureRows {
+	if a.stepAt != i {
+		s := a.plan.steps[i]
+		a.step, a.stepAt = append(a.room[3:3], s.all, s.hour(hourOf(a.at), keptHours)), i
+	}
+	return a.step
+}
+
+// countBoth counts for a step of the template and for the template.
+func (a *analytics) countBoth(i int, f figure, n uint64) {
+	a.ofTask().count(f, n)
+	a.ofStep(i).count(f, n)
+}
+
+// failed reports whether a task in this state counts as failed.
+func (s taskState) failed() bool { return s == taskBlockedByFailures || s == taskError }
+
+func (a *analytics) taskMoved(t *task, from, to taskState, at instant) {
+	if !a.counting {
+		return
+	}
+	switch {
+	case from == noTaskState:
+		a.ofTask().count(tasksCreated, 1)
+	case to == taskComplete:
+		a.ofTask().count(tasksCompleted, 1)
+		a.ofTask().observe(int64(at - t.created))
+		a.ofTask().seen(at)
+	case to == taskCancelled:
+		a.ofTask().count(tasksCancelled, 1)
+	case to.failed() && !a.before.failed(): // a blocked task that ends as stale has failed once
+		a.ofTask().count(tasksFailed, 1)
+		a.ofTask().seen(at)
+	}
+}
+
+func (a *analytics) stepMoved(t *task, i int, from, to stepState, at instant) {
+	if !a.counting || from == to || a.creating && from != noStepState {
+		return
+	}
+	switch to {
+	case stepPending:
+		if from == noStepState {
+			a.ofTask().count(stepsCreated, 1)
+		}
+	case stepEnqueued:
+		a.becameReady(t, i, from, at)
+	case stepEnqueuedForOrchestration:
+		a.attemptEnded(t, i, true, at)
+	case stepEnqueuedAsError:
+		a.attemptEnded(t, i, false, at)
+	case stepComplete:
+		a.ofTask().count(stepsCompleted, 1)
+		if from == stepInProgress { // an outside actor completed the attempt
+			a.attemptEnded(t, i, true, at)
+		}
+	case stepInError:
+		a.ofTask().count(stepsFailed, 1)
+	case stepCancelled:
+		a.ofTask().count(stepsCancelled, 1)
+	case stepResolvedManually:
+		a.ofTask().count(stepsResolved, 1)
+	}
+}
+
+// becameReady counts how long a step waited for its dependencies.
+func (a *analytics) becameReady(t *task, i int, from stepState, at instant) {
+	if from != stepPending || t.steps[i].attempted != 0 || len(t.parents(i)) == 0 {
+		return
+	}
+	d := t.declared(i)
+	a.countBoth(d, dependencyWaits, 1)
+	a.countBoth(d, dependencyMicros, uint64(max(at-t.stepCreated(i), 0)))
+}
+
+// attemptEnded counts an attempt. Its duration is the difference of the
+// records' times, not the handler's own measure, which is kept in milliseconds.
+func (a *analytics) attemptEnded(t *task, i int, success bool, at instant) {
+	s := &t.steps[i]
+	i = t.declared(i)
+	a.countBoth(i, attemptsEnded, 1)
+	if !success {
+		a.countBoth(i, attemptsFailed, 1)
+		f, _ := s.last.fault()
+		name := documentedErrorType(f.errorType)
+		a.ofTask().addType(name)
+		a.ofStep(i).addType(name)
+	}
+	if s.attempts > 1 {
+		a.countBoth(i, retriesEnded, 1)
+		if success {
+			a.countBoth(i, retriesSucceeded, 1)
+		}
+	}
+	a.ofStep(i).seen(at)
+	if a.unknown {
+		return
+	}
+	us := int64(max(at-s.attempted, 0))
+	a.countBoth(i, attemptsMeasured, 1)
+	a.countBoth(i, attemptMicros, uint64(us))
+	a.ofStep(i).observe(us)
+}
+
+// otherErrorType stands for every type that handlerErrorTypes does not document.
+const otherErrorType = "other"
+
+// documentedErrorType returns the name of the row of handlerErrorTypes that an error type fits, or otherErrorType.
+func documentedErrorType(name string) string {
+	for _, row := range handlerErrorTypes {
+		if row.fits(name) {
+			return row.name
+		}
+	}
+	return otherErrorType
+}
+
+// counters are the transitions, attempts and their durations since the process
+// started, for /metrics. The store's mutex guards them.
+type counters struct {
+	taskMoves [taskStates]uint64 // transitions into each state
+	stepMoves [stepStates]uint64
+	attempts  [2]uint64 // attempts that ended: failed, succeeded
+	durations histogram // of attempts run by handlers
+	late      uint64    // results that came too late to count
+
+	checkpoints [2]uint64 // taken, and refused because the step had made the most
+
+	templates map[templateName]*templateCounts
+	listed    *registry // whose templates are all in templates
+}
+
+// templateCounts counts the tasks of a template, whatever its version.
+type templateCounts struct {
+	moves   [taskStates]uint64 // into each state
+	blocked int                // how many were blocked when noteTemplates was called last
+}
+
+// maxCountedTemplates is how many templates are counted separately, because each has several time series in
+// /metrics. The others are counted together, as otherTemplates.
+const maxCountedTemplates = 100
+
+var otherTemplates = templateName{"*", "*"}
+
+// countedMoves are the states whose entries are counted by template.
+var countedMoves = terminalStates | setOf(taskPending)
+
+func (c *counters) taskMoved(t *task, to taskState) {
+	c.taskMoves[to]++
+	if countedMoves.has(to) {
+		c.ofTemplate(t.tpl.names()).moves[to]++
+	}
+}
+
+// ofTemplate returns the counts of a template, which from then on are among those reported.
+func (c *counters) ofTemplate(name templateName) *templateCounts {
+	if n := c.templates[name]; n != nil {
+		return n
+	}
+	if c.templates == nil {
+		c.templates = map[templateName]*templateCounts{}
+	}
+	if len(c.templates) >= maxCountedTemplates && name != otherTemplates {
+		return c.ofTemplate(otherTemplates)
+	}
+	n := new(templateCounts)
+	c.templates[name] = n
+	return n
+}
+
+// noteTemplates lists every registered template and notes how many tasks of each template are blocked. A template is
+// listed before its first task because to Prometheus, a counter whose first value is 1 has not increased.
+func (c *counters) noteTemplates(registered *registry, blocked map[templateName]int) {
+	if c.listed != registered {
+		c.listed = registered
+		for _, tpl := range registered.sorted {
+			c.ofTemplate(tpl.names())
+		}
+	}
+	for _, n := range c.templates {
+		n.blocked = 0
+	}
+	for name, n := range blocked { // also of templates that are gone
+		c.ofTemplate(name).blocked += n
+	}
+}
+
+// copied returns a copy for a reader without the lock.
+func (c *counters) copied() counters {
+	n := *c
+	n.durations = c.durations.clone()
+	n.templates = make(map[templateName]*templateCounts, len(c.templates))
+	for name, counts := range c.templates {
+		n.templates[name] = new(*counts)
+	}
+	return n
+}
+
+func (c *counters) stepMoved(from, to stepState) {
+	c.stepMoves[to]++
+	if from != stepInProgress {
+		return
+	}
+	switch to {
+	case stepEnqueuedForOrchestration:
+		c.attempts[1]++
+	case stepEnqueuedAsError:
+		c.attempts[0]++
+	}
+}
+
+// handlerDone counts an attempt that one of this process's handlers ended.
+func (c *counters) handlerDone(e *ending) { c.durations.took(e.took) }

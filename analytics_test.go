@@ -1,9 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -128,29 +128,6 @@ func wantJSON(t *testing.T, a *answer, want map[string]string) {
 			t.Errorf("%s: got %s; want %s", path, got, value)
 		}
 	}
-}
-
-func TestPerformance(t *testing.T) {
-	s, y := newStoryServer(t)
-	tellFigures(y)
-	y.clock.advance(30*time.Minute - 80*time.Second)
-	wantJSON(t, s.do("GET", "/v1/analytics/performance?hours=1", "").want(200), map[string]string{
-		"total_tasks": "6", "active_tasks": "1", "completed_tasks": "3", "failed_tasks": "2",
-		"completion_rate": "50", "error_rate": "33.33", // of 3 + 2 + 1 cancelled
-		"system_health_score":           "0.6",
-		"average_task_duration_seconds": "25.666667", // 6, 24, 47
-		"average_step_duration_seconds": "7.777778",  // 2 4 1 1 12 3 5 30 12: 70 / 9
-		"tasks_per_hour":                "12",        // 6 in the half hour since the first
-		"steps_per_hour":                "24",        // 12 in that time
-		"analysis_period_start":         "2025-12-31T23:00:00.000000Z",
-		"calculated_at":                 "2026-01-01T00:30:00.000000Z",
-	})
-	y.clock.advance(24*time.Hour + 30*time.Minute)
-	wantJSON(t, s.do("GET", "/api/v1/analytics/performance", "").want(200), map[string]string{
-		"total_tasks": "6", "active_tasks": "1", "completed_tasks": "0", "failed_tasks": "0", "completion_rate": "0",
-		"error_rate": "0", "system_health_score": "1", "average_task_duration_seconds": "0", "tasks_per_hour": "0",
-		"average_step_duration_seconds": "0", "steps_per_hour": "0", "analysis_period_start": "2026-01-01T01:00:00.000000Z",
-	})
 }
 
 // TestRatesPerHour expects the rates per hour of a service that is younger than the
@@ -304,32 +281,19 @@ const blockedAdvice = "Tasks blocked by failures: 1. They wait for an operator t
 func TestRecommendations(t *testing.T) {
 	s, y := newStoryServer(t)
 	tellFigures(y)
-	for range 7 { // beside one of 47 s
-		id := y.create("other")
-		y.run(id, 0, time.Second, succeeded)
-		y.run(id, 1, time.Second, succeeded)
-	}
 	got := bottlenecksOf(s.svc, 10, 3).Recommendations
 	want := []string{
 		blockedAdvice,
-		"Step a of t.other@1.0.0 fails in 18.18 % of its 11 attempts, most often with a custom error type.",
+		"Step a of t.other@1.0.0 fails in 50.00 % of its 4 attempts, most often with a custom error type.",
 		"Step a of t.chain@1.0.0 fails in 33.33 % of its 3 attempts, most often with timeout.",
-		"Step a runs 4.500 s on average; whole tasks of t.other@1.0.0 take 7.625 s.",
-		"Half of the tasks of t.other@1.0.0 take up to 2.030 s, but one in twenty takes 47.000 s or more.",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-}
-
-// TestRecommendationsWithoutTypes expects advice on failures of which the types are not
-// known, as in a state that leaves them out.
-func TestRecommendationsWithoutTypes(t *testing.T) {
-	n := namedFigures{templateID: templateID{"t", "chain", "1.0.0"}, step: "a"}
+	n := namedFigures{templateID: templateID{"t", "chain", "1.0.0"}, step: "a"} // as in a state that leaves out error types
 	n.counts[attemptsEnded], n.counts[attemptsFailed] = 4, 1
-	const want = "Step a of t.chain@1.0.0 fails in 25.00 % of its 4 attempts."
-	if got := recommendations(nil, []namedFigures{n}, &stateCounts{}); !slices.Equal(got, []string{want}) {
-		t.Errorf("got %q; want %q", got, want)
+	if got := recommendations(0, []namedFigures{n}); !slices.Equal(got, []string{"Step a of t.chain@1.0.0 fails in 25.00 % of its 4 attempts."}) {
+		t.Errorf("without types: got %q", got)
 	}
 }
 
@@ -338,154 +302,140 @@ func bottlenecksOf(s *service, limit, minimum int) bottlenecksView {
 	return figures.bottlenecks(&states, limit, minimum)
 }
 
-// TestFiguresForTrends checks the figures from which the mount point's analytics are made.
-func TestFiguresForTrends(t *testing.T) {
+func performanceOf(s *service, hours int) performanceView {
+	figures, states := s.store.figures()
+	return figures.performance(&states, s.clock.now(), hours)
+}
+
+// TestHourEdges creates a task in the last microsecond of an hour and one in the first of the
+// next.
+func TestHourEdges(t *testing.T) {
 	_, y := newStoryServer(t)
-	tellFigures(y)
-	figures, _ := y.svc.store.figures()
-	now := y.clock.now()
-	for _, hours := range []int{1, 4, 24} {
-		r := figures.total(figureFilter{namespace: "t"}, hoursAgo(now, hours))
-		if got := fmt.Sprint(r.counts); got != "[6 3 2 1 12 7 2 2 0 10 3 9 70000000 1 1 4 49000000]" {
-			t.Errorf("%d hours: got counts %s", hours, got)
-		}
-		// 6 to 47 s: by nearest rank 24 s, at most 6 % off
-		if p := r.times.quantile(0.5) / 1e6; p < 24*0.94 || p > 24*1.06 {
-			t.Errorf("%d hours: the median task took %g s; want 24 s", hours, p)
-		}
-		if got := fmt.Sprint(r.errorTypes()); got != "[{other 2} {timeout 1}]" {
-			t.Errorf("error types: got %s", got)
-		}
-		if r.retrySuccessRate() != 100 || r.averageWait() != 12.25 || r.attemptErrorRate() != 30 {
-			t.Errorf("got %g, %g, %g; want retries that succeed in 100 %%, waits of 12.25 s, errors in 30 %%",
-				r.retrySuccessRate(), r.averageWait(), r.attemptErrorRate())
-		}
-	}
-	if r := figures.total(figureFilter{name: "chain", version: "1.0.0"}, allTime); r.counts[tasksCreated] != 2 {
-		t.Errorf("chain alone: got %d tasks; want 2", r.counts[tasksCreated])
-	}
-	if n := len(figures.byStep(figureFilter{name: "chain"}, hoursAgo(now, 4))); n != 2 {
-		t.Errorf("chain alone: got %d steps; want 2", n)
-	}
-	if r := figures.total(figureFilter{name: "chain", namespace: "u"}, allTime); r.counts[tasksCreated] != 0 {
-		t.Errorf("another namespace: got %d tasks; want none", r.counts[tasksCreated])
-	}
-}
-
-func TestEmptyAnalytics(t *testing.T) {
-	s := newTestServer(t, serviceTest{clock: newVirtualClock(testStart)})
-	a := s.do("GET", "/v1/analytics/performance", "").want(200)
-	want := `{"total_tasks":0,"active_tasks":0,"completed_tasks":0,"failed_tasks":0,"completion_rate":0,"error_rate":0,` +
-		`"average_task_duration_seconds":0,"average_step_duration_seconds":0,"tasks_per_hour":0,"steps_per_hour":0,` +
-		`"system_health_score":1,"analysis_period_start":"2025-12-31T00:00:00.000000Z",` +
-		`"calculated_at":"2026-01-01T00:00:00.000000Z"}` + "\n"
-	if string(a.body) != want {
-		t.Errorf("got %s; want %s", a.body, want)
-	}
-	wantJSON(t, s.do("GET", "/v1/analytics/bottlenecks", "").want(200), map[string]string{
-		"slow_steps": "[]", "slow_tasks": "[]", "recommendations": "[]",
-		"resource_utilization.system_health.total_tasks": "0", "resource_utilization.system_health.pending_steps": "0",
-	})
-}
-
-func TestAnalyticsRefuses(t *testing.T) {
-	s := newTestServer(t, serviceTest{clock: newVirtualClock(testStart)})
-	for query, word := range map[string]string{
-		"performance?hours=0": "hours", "performance?hours=721": "720", "performance?hours=x": "hours",
-		"performance?hours=1.5": "hours", "performance?hours=99999999999999999999": "hours",
-		"bottlenecks?limit=0": "limit", "bottlenecks?limit=1001": "1000", "bottlenecks?min_executions=-1": "min_executions",
-		"bottlenecks?min_executions=many": "min_executions", "performance?%zz": "query",
+	y.clock.advance(time.Hour - time.Microsecond)
+	y.create("chain")
+	y.clock.advance(time.Microsecond)
+	y.create("chain")
+	for _, tc := range []struct {
+		wait  time.Duration // since the previous one
+		hours int
+		want  uint64
+	}{
+		{0, 1, 2},
+		{time.Hour - time.Microsecond, 1, 2}, // 01:59:59.999999: from 00:00 on
+		{time.Microsecond, 1, 1},             // 02:00: from 01:00 on
+		{0, 2, 2},
+		{time.Hour, 1, 0},
+		{keptHours*time.Hour - 2*time.Hour - time.Microsecond, 720, 2},
+		{time.Microsecond, 720, 1}, // the first is no longer in a kept hour
+		{time.Hour, 720, 0},
 	} {
-		a := s.do("GET", "/v1/analytics/"+query, "").want(400)
-		if a.text("error.code") != "BAD_REQUEST" || !strings.Contains(a.text("error.message"), word) {
-			t.Errorf("%s: got %s; want BAD_REQUEST naming %s", query, a.body, word)
+		y.clock.advance(tc.wait)
+		figures, _ := y.svc.store.figures()
+		from := hoursAgo(y.clock.now(), tc.hours)
+		if got := figures.total(figureFilter{}, from).counts[tasksCreated]; got != tc.want {
+			t.Errorf("at %s, %d hours: got %d tasks; want %d", y.clock.now().zoned(), tc.hours, got, tc.want)
+		}
+		if v := performanceOf(y.svc, tc.hours); v.TotalTasks != 2 {
+			t.Errorf("at %s: got %d tasks in all; want 2", y.clock.now().zoned(), v.TotalTasks)
 		}
 	}
-	for _, query := range []string{"performance?hours=720", "performance?hours=", "bottlenecks?limit=1000&min_executions=0"} {
-		s.do("GET", "/v1/analytics/"+query, "").want(200)
+	if hourOf(-1) != -1 || hourOf(instant(hourMicros)) != 1 || hourStart(1) != instant(hourMicros) {
+		t.Error("hours do not begin where they should")
 	}
-	s.do("POST", "/v1/analytics/performance", "").want(405)
 }
 
-// randomStep does one thing that the tables allow, to one of the tasks.
-func (y *story) randomStep(r *rand.Rand, ids []uuid) []uuid {
-	y.t.Helper()
-	if len(ids) == 0 || r.IntN(4) == 0 {
-		return append(ids, y.create([]string{"chain", "other"}[r.IntN(2)]))
-	}
-	id := ids[r.IntN(len(ids))]
-	v := must(y.svc.store.view(id))(y.t)
-	if v.state.final() {
-		return ids
-	}
-	if r.IntN(20) == 0 && !v.state.ended() {
-		y.cancel(id)
-		return ids
-	}
-	i := r.IntN(2)
-	switch v.steps[i].state {
-	case stepEnqueued:
-		if r.IntN(5) == 0 {
-			y.act(id, i, completeAction)
-		} else {
-			y.start(id, i)
-		}
-	case stepInProgress:
-		y.end(id, i, []outcome{succeeded, succeeded, timedOnce, outOfStock}[r.IntN(4)])
-	case stepInError:
-		y.act(id, i, []stepRequest{resetAction, resolveAction, completeAction}[r.IntN(3)])
-	case stepWaitingForRetry:
-		y.clock.advance(10 * time.Second)
-	}
-	return ids
-}
-
-// randomStory does many such things, with time between them: mostly moments,
-// sometimes days.
-func (y *story) randomStory(r *rand.Rand, ids []uuid, things int) []uuid {
-	y.t.Helper()
-	for range things {
-		ids = y.randomStep(r, ids)
-		y.clock.advance(time.Duration(r.ExpFloat64() * float64(time.Second)))
-		if r.IntN(30) == 0 {
-			y.clock.advance(time.Duration(r.Int64N(int64(100 * time.Hour))))
-		}
-	}
-	return ids
-}
-
-// TestAnalyticsBesideChanges reads while tasks run: each answer shows a single moment, and none
-// is older than the one before.
-func TestAnalyticsBesideChanges(t *testing.T) {
+// TestKeptHours creates a task an hour for longer than hours are kept.
+func TestKeptHours(t *testing.T) {
 	t.Parallel()
-	s := newTestService(t, serviceTest{extra: storyTemplates})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range 500 {
-			parseAndCreate(s, `{"namespace":"t","name":"noop"}`)
-		}
-	}()
-	var last uint64
-	for running := true; running; {
-		select {
-		case <-done:
-			running = false
-		default:
-		}
-		bottlenecksOf(s, 10, 1)
-		figures, states := s.store.figures()
-		r := figures.total(figureFilter{}, allTime)
-		created, completed := r.counts[tasksCreated], r.counts[tasksCompleted]
-		if n := states.view()["total_tasks"]; created != uint64(n) || int(completed) != states.tasks[taskComplete] {
-			t.Fatalf("got %d tasks created, %d completed; the store has %v", created, completed, states.tasks)
-		}
-		if own := figures.total(figureFilter{name: "noop"}, allTime); created < last || own.counts != r.counts {
-			t.Fatalf("got %d tasks after %d; of the template %v of %v", created, last, own.counts, r.counts)
-		}
-		last = created
+	slowAndSequential(t)
+	_, y := newStoryServer(t)
+	for range keptHours + 100 {
+		y.create("chain")
+		y.clock.advance(time.Hour)
 	}
-	if last != 500 {
-		t.Errorf("got %d tasks in the end; want 500", last)
+	figures, _ := y.svc.store.figures()
+	own := figures.templates[0].own
+	if n := len(own.past) + 1; n != keptHours+1 {
+		t.Errorf("got %d hours; want %d", n, keptHours+1)
 	}
+	if own.all.counts[tasksCreated] != keptHours+100 {
+		t.Errorf("over all time: got %d tasks; want %d", own.all.counts[tasksCreated], keptHours+100)
+	}
+	if v := performanceOf(y.svc, 720); v.TotalTasks != keptHours+100 || v.TasksPerHour != 1 {
+		t.Errorf("got %d tasks, %d per hour; want %d, 1", v.TotalTasks, v.TasksPerHour, keptHours+100)
+	}
+}
+
+func TestUnfitFiguresAreRefused(t *testing.T) {
+	const row = `{"hour":5,"counts":{"tasks_created":1}}`
+	line := func(kind, seq, more, hours string) string {
+		return `{"figures":"` + kind + `","seq":` + seq + `,"namespace":"t","name":"x","version":"1.0.0"` + more +
+			`,"all":{"counts":{"tasks_created":1}},"hours":[` + hours + `]}`
+	}
+	good := line("template", "7", "", row)
+	for _, tc := range []struct{ line, reason string }{
+		{line("step", "7", `,"step":"a"`, row), ""},
+		{line("step", "8", `,"step":"a"`, row), "as of sequence 8 after figures as of sequence 7"},
+		{line("step", "0", `,"step":"a"`, row), "as of sequence 0"},
+		{line("colour", "7", "", row), "unknown kind"},
+		{line("step", "7", `,"step":"a","mood":1`, row), "mood"},
+		{line("step", "7", `,"step":"a"`, row+","+row), "hour 5 comes after hour 5"},
+		{line("step", "7", `,"step":"a"`, `{"counts":{"smiles":1}}`), "smiles"},
+		{line("template", "7", "", row), "duplicate figures of"},
+	} {
+		a := newAnalytics()
+		noError(t, a.load([]byte(good)))
+		err := a.load([]byte(tc.line))
+		if (err == nil) != (tc.reason == "") || err != nil && !strings.Contains(err.Error(), tc.reason) {
+			t.Errorf("%s: got %v; want %q", tc.line, err, tc.reason)
+		}
+	}
+	l := &restorer{s: &store{analytics: newAnalytics(), tasks: slotTable{slots: make([]*slot, 1)}}}
+	if err := l.figuresLine([]byte(good)); err == nil || !strings.Contains(err.Error(), "after a task") {
+		t.Errorf("figures after a task: got %v", err)
+	}
+}
+
+// compactAround is compact, with something happening after the cut and before the lines are written.
+func compactAround(t *testing.T, s *store, between func()) {
+	t.Helper()
+	cut := s.cut()
+	noError(t, s.journal.replace(cut.offset, cut.life, func(w *lineWriter) error {
+		between()
+		return s.write(cut, w)
+	}))
+}
+
+// TestFiguresOutliveTasks reads a compacted part without its tasks.
+func TestFiguresOutliveTasks(t *testing.T) {
+	o := storyOptions(t.TempDir())
+	s := openTestService(t, o)
+	tellFigures(newStory(t, s))
+	before := performanceOf(s, 1)
+	before.ActiveTasks = 0
+	cut := s.store.cut()
+	cut.tasks, cut.header.tasks = taskCut{}, 0
+	noError(t, s.store.journal.replace(cut.offset, cut.life, func(w *lineWriter) error { return s.store.write(cut, w) }))
+	s = reopenTestService(t, s, o)
+	s.finish(context.Background())
+	defer s.close()
+	if n := len(s.store.tasks.slots); n != 0 {
+		t.Fatalf("%d tasks are still there", n)
+	}
+	if got := performanceOf(s, 1); got != before {
+		t.Errorf("without its tasks the store reports\n%+v\nwant\n%+v", got, before)
+	}
+}
+
+// figuresText returns everything that was counted, sorted.
+func figuresText(a *analytics) string { return frozenText(a.freeze()) }
+
+func frozenText(f *frozenFigures) string {
+	var all []string
+	f.writeLines(1, func(line []byte) error {
+		all = append(all, string(line))
+		return nil
+	})
+	slices.Sort(all)
+	return strings.Join(all, "\n")
 }

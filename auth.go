@@ -5,9 +5,9 @@ package main
 //
 //	auth.go             the authenticator of a role, the security context of a caller, refusals, metrics, the cache
 //	auth_permissions.go permissions, and the patterns of roles
-//	auth_config.go      the settings of a role (authConfig), their checks, and its API keys
+//	auth_config.go      the settings of a role (authConfig) and their checks
 //	auth_jwt.go         tokens (JWT): how they are decoded, verified, signed
-//	auth_keys.go        public and private keys, their algorithms, and keys as PEM
+//	auth_keys.go        API keys (apiKeyRegistry); public and private keys, their algorithms, keys as PEM
 //	auth_keyset.go      a key set (JWKS): fetching and decoding it, finding a key
 //	auth_forward.go     asking a forward authenticator
 
@@ -64,7 +64,6 @@ func (sc *securityContext) identity() string {
 // securityKey is the key of the security context in a context.Context.
 type securityKey struct{}
 
-// withSecurity returns a context that carries sc.
 func withSecurity(ctx context.Context, sc *securityContext) context.Context {
 	return context.WithValue(ctx, securityKey{}, sc)
 }
@@ -173,10 +172,9 @@ type authenticator struct {
 	apiKeys apiKeyRegistry // nil: API keys are ignored
 }
 
-// newAuthenticator sets up the authentication of a role (orchestration, worker
-// or mount) behind trusted proxies. The error is an inputProblems; the warnings
-// are for the start-up log. The clock is the real one: keys are refreshed by it.
-// The configuration must not change afterwards.
+// newAuthenticator sets up the authentication of a role (orchestration, worker or mount) behind trusted proxies. The
+// error is an inputProblems; the warnings are for the start-up log. The clock is the real one: keys are refreshed by
+// it. The configuration must not change afterwards.
 func newAuthenticator(
 	c *authConfig, role string, trusted []netip.Prefix, clock clock, log *slog.Logger,
 ) (*authenticator, []string, error) {
@@ -212,8 +210,7 @@ func (a *authenticator) ready() error {
 	return a.keys.ready()
 }
 
-// authenticate finds out who sent a request, from its headers alone. The times
-// in tokens are compared with now.
+// authenticate finds out who sent a request, from its headers alone. The times in tokens are compared with now.
 func (a *authenticator) authenticate(ctx context.Context, c caller, now instant) (*securityContext, *failure) {
 	if !a.config.Enabled {
 		return unrestricted(), nil
@@ -315,8 +312,7 @@ func (a *authenticator) verify(ctx context.Context, token string, now instant) (
 	return &cachedIdentity{sc, from, claims.expiry.add(a.config.leeway())}, nil
 }
 
-// logUnknown logs permissions that are unknown and not refused. Those of API
-// keys are logged once, at start-up.
+// logUnknown logs permissions that are unknown and not refused. Those of API keys are logged once, at start-up.
 func (a *authenticator) logUnknown(unknown []string) {
 	if len(unknown) == 0 || a.config.StrictValidation || !a.config.LogUnknownPermissions {
 		return
@@ -345,8 +341,7 @@ func bearerToken(headers []string) (token string, given bool) {
 	return token, true
 }
 
-// authorize lets a caller pass who has any of the permissions needed; the
-// refusal names the first.
+// authorize lets a caller pass who has any of the permissions needed; the refusal names the first.
 func (a *authenticator) authorize(sc *securityContext, needed ...permission) *failure {
 	// A nil sc has no permissions, so an unauthenticated caller passes only where none is needed.
 	if len(needed) == 0 || slices.ContainsFunc(needed, sc.may) {
@@ -374,8 +369,7 @@ func (a *authenticator) deny(p permission) *failure {
 // unless it is configured differently.
 type authenticators map[string]*authenticator
 
-// counted returns the same authenticators with new counters. Closing the
-// originals closes them too.
+// counted returns the same authenticators with new counters. Closing the originals closes them too.
 func (a authenticators) counted() authenticators {
 	made := authenticators{}
 	for role, one := range a {
@@ -415,8 +409,7 @@ func (a authenticators) close() {
 // credentialDigest is the digest of a credential.
 type credentialDigest [sha256.Size]byte
 
-// authCache maps credentials to callers. When it is full, it starts over: only verified
-// credentials fill it.
+// authCache maps credentials to callers. When it is full, it starts over: only verified credentials fill it.
 type authCache struct {
 	limit int // entries
 
@@ -448,8 +441,7 @@ func (c *authCache) get(d credentialDigest, now instant) (sc *securityContext, e
 	return e.sc, c.epoch
 }
 
-// put stores an identity that was established after a get, unless the cache was
-// cleared in between.
+// put stores an identity that was established after a get, unless the cache was cleared in between.
 func (c *authCache) put(d credentialDigest, e *cachedIdentity, epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -472,8 +464,7 @@ func (c *authCache) clear() {
 	clear(c.entries)
 }
 
-// Metrics of authentication. Their labels are fixed words: nothing that a caller
-// sends becomes a label.
+// Metrics of authentication. Their labels are fixed words: nothing that a caller sends becomes a label.
 
 var (
 	authReasons = []string{reasonMissing, reasonExpired, reasonInvalid, reasonMalformed, reasonForbidden}

@@ -3,8 +3,6 @@ package main
 // The settings of a role's authentication, its API keys, and their checks. No message repeats a key or a URL.
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -152,8 +150,7 @@ func (s *authSetup) checkAPIKeys() {
 	}
 }
 
-// fixedHeaders have another meaning, or are logged or forwarded, so that they must
-// not carry a key.
+// fixedHeaders have another meaning, or are logged or forwarded, so that they must not carry a key.
 const fixedHeaders = "Accept Authorization Connection Content-Encoding Content-Length Content-Type Cookie " +
 	"Expect Forwarded Host Idempotency-Key Keep-Alive Last-Event-Id Origin Proxy-Authorization Referer Te " +
 	"Traceparent Tracestate Trailer Transfer-Encoding Upgrade User-Agent X-Request-Id"
@@ -173,11 +170,6 @@ func (c *authConfig) usesKeySet() bool { return c.JWTVerificationMethod == "jwks
 // noTokens reports whether nothing can verify tokens.
 func (c *authConfig) noTokens() bool {
 	return !c.usesKeySet() && c.JWTPublicKeyPath+c.JWTPublicKey == ""
-}
-
-// onlyAPIKeys reports whether API keys are the only credentials accepted.
-func (c *authConfig) onlyAPIKeys() bool {
-	return c.APIKeysEnabled && c.AuthenticatorURL == "" && c.noTokens()
 }
 
 // leeway returns the tolerated difference of clocks.
@@ -299,7 +291,6 @@ const (
 	defaultAPIKeyHeader = "X-API-Key"
 )
 
-// authKeyPath returns the path of a key in the section of a role.
 func authKeyPath(role, key string) string {
 	if role == "mount" {
 		return "mount.auth." + key
@@ -312,60 +303,4 @@ func isHeaderText(s string) bool {
 	return strings.TrimSpace(s) == s && !strings.ContainsFunc(s, func(r rune) bool {
 		return r < ' ' && r != '\t' || r >= 0x7f
 	})
-}
-
-// API keys.
-
-// apiKeyConfig is an entry of the registry as configured.
-type apiKeyConfig struct {
-	Key         string   `json:"key"`
-	Permissions []string `json:"permissions"`
-	Description string   `json:"description"` // becomes the subject
-}
-
-// permissionList returns what the entry grants. The list ["*"] means the six
-// wildcards, here and nowhere else.
-func (k *apiKeyConfig) permissionList() (list []string, superuser bool) {
-	if len(k.Permissions) == 1 && k.Permissions[0] == "*" {
-		return allWildcards(), true
-	}
-	return k.Permissions, false
-}
-
-// apiKey is an entry of the registry, without the key itself.
-type apiKey struct {
-	digest  credentialDigest
-	sc      *securityContext
-	unknown []string // permissions outside the vocabulary
-}
-
-// apiKeyRegistry holds the API keys. It is immutable.
-type apiKeyRegistry []apiKey
-
-func newAPIKeyRegistry(entries []apiKeyConfig) apiKeyRegistry {
-	registry := make(apiKeyRegistry, len(entries))
-	for i, e := range entries {
-		list, _ := e.permissionList()
-		set, unknown := parsePermissions(list)
-		digest := credentialDigest(sha256.Sum256([]byte(e.Key)))
-		sc := &securityContext{
-			subject: e.Description, method: authByAPIKey, key: string(digest[:]), permissions: set,
-		}
-		registry[i] = apiKey{digest, sc, unknown}
-	}
-	return registry
-}
-
-// find (hot path: BenchmarkAPIKey) returns the entry of a key, or nil, in a time that does not depend on the key.
-func (r apiKeyRegistry) find(key string) *apiKey {
-	digest := sha256.Sum256([]byte(key))
-	found := -1
-	for i := range r {
-		same := subtle.ConstantTimeCompare(r[i].digest[:], digest[:])
-		found = subtle.ConstantTimeSelect(same, i, found)
-	}
-	if found < 0 {
-		return nil
-	}
-	return &r[found]
 }

@@ -279,59 +279,85 @@ func startUp(t *testing.T, role string, set func(c *authConfig)) (problems strin
 	return "", strings.Join(warned, "\n")
 }
 
-func TestStartUpListsEveryProblem(t *testing.T) {
-	problems, _ := startUp(t, "mount", func(c *authConfig) {
-		c.JWTIssuer, c.JWTAllowedAlgorithms = "", []string{"none", "HS256"}
-		c.JWTPublicKeyPath, c.APIKeysEnabled = "absent.pem", true
-		c.APIKeys = []apiKeyConfig{{Key: "a"}, {Key: "a"}}
-	})
-	for _, w := range []string{
-		"mount.auth.jwt_allowed_algorithms: none", "mount.auth.jwt_allowed_algorithms: HS256",
-		"mount.auth.jwt_issuer", "mount.auth.jwt_public_key_path", "absent.pem",
-		"mount.auth.api_keys[0].permissions", "mount.auth.api_keys[1].permissions", "mount.auth.api_keys[1].key",
+const whoAnswer = `{"subject":"alice","permissions":["tasks:*"]}`
+
+func TestForwardedAnswers(t *testing.T) {
+	s := newWhoServer(t)
+	b := newForwardBench(t, s, unchanged)
+	many := `"` + strings.Repeat(`tasks:read","`, 256) + `tasks:read"`
+	for _, tt := range []struct {
+		status int
+		body   string
+		want   string
+	}{
+		{200, whoAnswer, ""},
+		{200, `{"subject":"alice","permissions":[]}`, ""},
+		{200, `{"subject":"alice"}`, ""},
+		{200, `{"subject":"alice","permissions":["tasks:*"],"more":{"a":1}}`, ""},
+		{200, `{"subject":"alice","permissions":["root"]}`, "invalid"},
+		{200, `{"subject":"alice","permissions":["*"]}`, "invalid"},
+		{200, `{"permissions":["tasks:*"]}`, "unavailable"},
+		{200, `{"subject":"","permissions":["tasks:*"]}`, "unavailable"},
+		{200, `{"subject":7,"permissions":["tasks:*"]}`, "unavailable"},
+		{200, `{"subject":null}`, "unavailable"},
+		{200, `{"subject":"alice","permissions":"tasks:*"}`, "unavailable"},
+		{200, `{"subject":"alice","permissions":null}`, "unavailable"},
+		{200, `{"subject":"alice","permissions":[` + many + `]}`, "unavailable"},
+		{200, `{"subject":"alice","subject":"bob"}`, "unavailable"},
+		{200, `["alice"]`, "unavailable"},
+		{200, ``, "unavailable"},
+		{200, `<html>`, "unavailable"},
+		{200, whoAnswer + strings.Repeat(" ", maxForwardReply), "unavailable"},
+		{201, whoAnswer, "unavailable"},
+		{204, ``, "unavailable"},
+		{302, whoAnswer, "unavailable"},
+		{401, whoAnswer, "invalid"},
+		{403, whoAnswer, "forbidden"},
+		{404, whoAnswer, "unavailable"},
+		{500, whoAnswer, "unavailable"},
 	} {
-		if !strings.Contains(problems, w) {
-			t.Errorf("got no %q in %s", w, problems)
+		s.say(tt.status, tt.body)
+		sc, f := b.ask("Cookie: session=hunter2")
+		if reasonOf(f) != tt.want {
+			t.Errorf("%d %.60s: got %q (%+v); want %q", tt.status, tt.body, reasonOf(f), f, tt.want)
+		}
+		if f == nil && (sc.subject != "alice" || sc.method != authByForward) {
+			t.Errorf("%d %.60s: got %+v; want alice", tt.status, tt.body, sc)
+		}
+		if n := len(s.questions()); n != 1 {
+			t.Errorf("%d %.60s: got %d questions; want 1", tt.status, tt.body, n)
 		}
 	}
-	if problems, _ = startUp(t, "worker",
-		func(c *authConfig) { c.JWTIssuer = "" }); !strings.HasPrefix(problems, "worker.web.auth.jwt_issuer") {
-		t.Errorf("got %q; want the worker's key named", problems)
+	s.say(401, "")
+	if _, f := b.ask(); reasonOf(f) != "missing" || f.kind != unauthenticated {
+		t.Errorf("401 without credentials: got %+v; want missing", f)
+	}
+	s.say(403, "")
+	if _, f := b.ask("Cookie: a=b"); f.kind != forbidden {
+		t.Errorf("403: got %+v; want our own 403", f)
+	}
+	if strings.Contains(b.log.String(), "hunter2") {
+		t.Error("the cookie is in the log")
 	}
 }
 
-func BenchmarkAPIKey(b *testing.B) {
-	bench := newAuthBench(b, func(c *authConfig) {
-		withAPIKeys(c)
-		for i := range 100 {
-			c.APIKeys = append(c.APIKeys, apiKeyConfig{Key: fmt.Sprintf("one-of-a-hundred-%d", i),
-				Permissions: []string{"tasks:*"}})
-		}
-	})
-	r := requestWith("X-API-Key: " + testAPIKey)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, f := bench.request(r); f != nil {
-			b.Fatal(f)
-		}
+func TestForwardedTimeout(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		<-r.Context().Done()
+	}))
+	t.Cleanup(s.Close)
+	a := newForwardAuth(s.URL, "X-API-Key", 0, nil, newAuthCache(1))
+	if a.client.Timeout != 2*time.Second {
+		t.Errorf("timeout: got %v; want 2s", a.client.Timeout)
 	}
-}
-
-func TestAPIKeyContext(t *testing.T) {
-	b := newAuthBench(t, func(c *authConfig) { withAPIKeys(c); c.APIKeyHeader = "x-service-key" })
-	sc, f := b.ask("X-Service-Key: " + testAPIKey)
-	if f != nil {
-		t.Fatal(f)
+	a.client.Timeout = 20 * time.Millisecond
+	if _, _, f := a.identity(context.Background(), callerOf(requestWith()), authTestNow); reasonOf(f) != "unavailable" {
+		t.Errorf("a slow one: got %q; want unavailable", reasonOf(f))
 	}
-	set, _ := parsePermissions([]string{"tasks:read", "dlq:*"})
-	if want := (securityContext{subject: "nightly build", method: authByAPIKey, key: sc.key, permissions: set}); *sc != want {
-		t.Errorf("got %+v; want %+v", *sc, want)
+	s.Close()
+	if _, _, f := a.identity(context.Background(), callerOf(requestWith()), authTestNow); reasonOf(f) != "unavailable" {
+		t.Errorf("one that is gone: got %q; want unavailable", reasonOf(f))
 	}
-	sc, f = b.ask("X-Service-Key: the-superuser-key-of-the-tests")
-	if f != nil || sc.permissions != everyPermission {
-		t.Errorf("the superuser key: got %+v, %v; want every permission", sc, f)
-	}
-	if _, f = b.ask("X-API-Key: " + testAPIKey); reasonOf(f) != "missing" {
-		t.Errorf("the default header: got %q; want missing", reasonOf(f))
-	}
+	a.close()
 }

@@ -133,16 +133,13 @@ func (a *forwardAuth) ask(ctx context.Context, headers http.Header) (*securityCo
 	return decodeIdentity(body)
 }
 
-// noIdentity is logged for an answer that names no caller.
-const noIdentity = `the authenticator's answer is not {"subject", "permissions"}`
-
 // decodeIdentity reads the authenticator's answer.
 func decodeIdentity(body []byte) (*securityContext, []string, *failure) {
 	r := readTokenObject(body)
 	sc := &securityContext{method: authByForward, subject: r.text("subject", "")}
 	list := r.list("permissions", nil)
 	if r.f != nil || sc.subject == "" || len(list) > maxTokenPermissions {
-		return nil, nil, cannotVerify(noIdentity)
+		return nil, nil, cannotVerify(`the authenticator's answer is not {"subject", "permissions"}`)
 	}
 	var unknown []string
 	sc.permissions, unknown = parsePermissions(list)

@@ -34,7 +34,6 @@ type tokenVerifier struct {
 	keys   keySource
 }
 
-// verify checks a token at an instant.
 func (v *tokenVerifier) verify(ctx context.Context, token string, now instant) (*tokenClaims, *failure) {
 	claims, f := decodeToken(token, v.config.PermissionsClaim)
 	switch {
@@ -74,8 +73,7 @@ func (v *tokenVerifier) verify(ctx context.Context, token string, now instant) (
 // RFC 9068, 4). A token without a type is a JWT.
 var tokenTypes = []string{"jwt", "at+jwt", "application/jwt", "application/at+jwt"}
 
-// strictSalt returns a method that, unlike the library's, accepts only a salt as long
-// as the hash (RFC 7518, 3.5).
+// strictSalt returns a method that, unlike the library's, accepts only a salt as long as the hash (RFC 7518, 3.5).
 func strictSalt(m jwt.SigningMethod) jwt.SigningMethod {
 	pss, ok := m.(*jwt.SigningMethodRSAPSS)
 	if !ok {
@@ -97,8 +95,7 @@ func (v *tokenVerifier) parser(now instant) *jwt.Parser {
 	)
 }
 
-// refusal converts an error of the library. A token counts as expired only if nothing
-// else is wrong with it.
+// refusal converts an error of the library. A token counts as expired only if nothing else is wrong with it.
 func (v *tokenVerifier) refusal(err error, claims *tokenClaims) *failure {
 	// The library reports all claims that failed in one error. Expiry is last: a client that sees "expired" fetches a
 	// new token, which would not help if anything else is wrong.
@@ -154,7 +151,6 @@ func decodeToken(token, permissionsClaim string) (*tokenClaims, *failure) {
 	return decodeClaims(decoded[0], decoded[1], permissionsClaim)
 }
 
-// decodeClaims decodes the header and the claims of a token.
 func decodeClaims(header, claims []byte, permissionsClaim string) (*tokenClaims, *failure) {
 	h, r := readTokenObject(header), readTokenObject(claims)
 	c := &tokenClaims{
@@ -276,7 +272,11 @@ func signToken(spec tokenSpec, key crypto.Signer) (string, error) {
 		"exp":         spec.issued.add(spec.life).time().Unix(),
 		"permissions": spec.permissions,
 	}
-	token, err := jwt.NewWithClaims(jwt.GetSigningMethod(algorithms[0]), claims).SignedString(key)
+	unsigned := jwt.NewWithClaims(jwt.GetSigningMethod(algorithms[0]), claims)
+	if _, unsigned.Header["kid"], err = keyID(key.Public()); err != nil {
+		return "", fmt.Errorf("signing a token: %w", err)
+	}
+	token, err := unsigned.SignedString(key)
 	if err != nil {
 		return "", fmt.Errorf("signing a token: %w", err)
 	}

@@ -343,14 +343,6 @@ func TestWeakKeys(t *testing.T) {
 	}
 }
 
-func TestSigningAlgorithmsAreSigned(t *testing.T) {
-	for _, alg := range []string{"none", "HS256", "HS384", "HS512"} {
-		if slices.Contains(signingAlgorithms, alg) {
-			t.Errorf("%s is in the list", alg)
-		}
-	}
-}
-
 // publicMembers returns the members of a web key that hold the key itself.
 func publicMembers(t testing.TB, key crypto.PublicKey) string {
 	t.Helper()

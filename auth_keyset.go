@@ -10,6 +10,7 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -231,7 +232,6 @@ type publishedKeys struct {
 	skipped string // which of the others were meant for tokens, and why they are not used
 }
 
-// decodeKeySet returns the keys for the allowed algorithms.
 func decodeKeySet(data []byte, allowed []string) (*publishedKeys, error) {
 	var set struct{ Keys []json.RawMessage }
 	if err := json.Unmarshal(data, &set); err != nil || set.Keys == nil {
@@ -296,7 +296,6 @@ func decodeWebKey(data []byte, allowed []string) (*verificationKey, error) {
 // webKeyNumbers are the members that contain the numbers of a key, by its kty.
 var webKeyNumbers = map[string]string{"RSA": "ne", "EC": "xy", "OKP": "x"}
 
-// public returns the public key.
 func (k *webKey) public() (crypto.PublicKey, error) {
 	var numbers [][]byte
 	for _, name := range webKeyNumbers[k.Kty] {
@@ -336,9 +335,32 @@ func (k *webKey) public() (crypto.PublicKey, error) {
 	return nil, errKeyFamily
 }
 
-// The HTTP clients of authentication: one fetches a key set, without letting the
-// configured URL reach addresses that only this machine should; the other asks a
-// forward authenticator who sent a request.
+// keyID returns the members of a public key in a key set that make its thumbprint, and that thumbprint, which is its kid
+// here (RFC 7638).
+func keyID(key crypto.PublicKey) (members map[string]string, kid string, err error) {
+	text := base64.RawURLEncoding.EncodeToString
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		members = map[string]string{"kty": "RSA", "n": text(k.N.Bytes()), "e": text(big.NewInt(int64(k.E)).Bytes())}
+	case *ecdsa.PublicKey:
+		point, err := k.Bytes()
+		if err != nil {
+			return nil, "", err
+		}
+		half := len(point)/2 + 1 // after the byte that says how the point is written
+		members = map[string]string{"kty": "EC", "crv": k.Params().Name, "x": text(point[1:half]), "y": text(point[half:])}
+	case ed25519.PublicKey:
+		members = map[string]string{"kty": "OKP", "crv": "Ed25519", "x": text(k)}
+	default:
+		return nil, "", errKeyFamily
+	}
+	canonical, _ := json.Marshal(members) // in the order of the names
+	sum := sha256.Sum256(canonical)
+	return members, text(sum[:]), nil
+}
+
+// The HTTP clients of authentication: one fetches a key set, without letting the configured URL reach addresses that
+// only this machine should; the other asks a forward authenticator who sent a request.
 
 const (
 	keyFetchTimeout = 10 * time.Second
@@ -346,24 +368,21 @@ const (
 	maxSkippedShown = 1000 // bytes about keys that are not used
 )
 
-// metadataAddresses are where clouds hand out credentials. The most common one,
-// 169.254.169.254, is link-local anyway.
+// metadataAddresses are where clouds hand out credentials. The most common one, 169.254.169.254, is link-local anyway.
 var metadataAddresses = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"),   // AWS
 	netip.MustParseAddr("100.100.100.200"), // Alibaba Cloud
 	netip.MustParseAddr("168.63.129.16"),   // Azure
 }
 
-// embeddingPrefixes carry an IPv4 address in their last 32 bits; ::1 and :: are
-// read as 0.0.0.1 and 0.0.0.0.
+// embeddingPrefixes carry an IPv4 address in their last 32 bits; ::1 and :: are read as 0.0.0.1 and 0.0.0.0.
 var embeddingPrefixes = []netip.Prefix{
 	netip.MustParsePrefix("64:ff9b::/96"),
 	netip.MustParsePrefix("::/96"),
 }
 
-// isPrivateHost reports whether an address, in any notation, is loopback,
-// link-local or a metadata service. The ranges of RFC 1918 do not count: issuers
-// inside a cluster have such addresses.
+// isPrivateHost reports whether an address, in any notation, is loopback, link-local or a metadata service. The ranges
+// of RFC 1918 do not count: issuers inside a cluster have such addresses.
 func isPrivateHost(ip netip.Addr) bool {
 	ip = ip.WithZone("").Unmap()
 	for _, p := range embeddingPrefixes {
@@ -405,7 +424,6 @@ func newAuthClient(timeout time.Duration, control func(network, address string, 
 	}
 }
 
-// newKeyClient returns the client for a key set.
 func newKeyClient(allowPrivate bool) *http.Client {
 	if allowPrivate {
 		return newAuthClient(keyFetchTimeout, nil)
@@ -428,8 +446,7 @@ func keySetFetcher(client *http.Client, url string, allowed []string) func(conte
 	}
 }
 
-// authGet returns a response of at most limit bytes. The error does not contain the URL, which may contain
-// credentials.
+// authGet returns a response of at most limit bytes. The error does not contain the URL, which may contain credentials.
 func authGet(ctx context.Context, client *http.Client, url string, header http.Header, limit int) (status int, body []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -369,40 +369,6 @@ func TestKeyRotation(t *testing.T) {
 	b.want(t, "the third key, rotated away", tokenC, "invalid")
 }
 
-// TestKeysChangeWithoutGap goes through the steps of docs/security.md: with two public keys at a time, no token that
-// should be accepted is refused.
-func TestKeysChangeWithoutGap(t *testing.T) {
-	keys := authKeys()
-	a, b := rsaWebKey("a", &keys.rsa.PublicKey), rsaWebKey("b", &keys.rsa2.PublicKey)
-	s := newKeyServer(t, webKeySet(a))
-	bench := newKeySetBench(t, s, unchanged)
-	fresh := 0
-	token := func(kid string, key any) string { // none is in the cache of tokens
-		fresh++
-		claims := claimsWith("exp", fmt.Sprint(int64(authTestNow/1e6)+10*365*24*3600+int64(fresh)))
-		return signedText(t, "RS256", key, fmt.Sprintf(`{"alg":"RS256","kid":%q}`, kid), claims)
-	}
-	bench.want(t, "the old key", token("a", keys.rsa), "")
-
-	s.publish(200, webKeySet(a, b))
-	bench.want(t, "the old key, before anybody knows both", token("a", keys.rsa), "")
-	bench.pass(time.Hour)
-	s.wantFetches(t, "after an hour", 2)
-	for range 3 {
-		bench.want(t, "the old key of two", token("a", keys.rsa), "")
-		bench.want(t, "the new key of two", token("b", keys.rsa2), "")
-	}
-	bench.want(t, "the new key under the old kid", token("a", keys.rsa2), "invalid")
-	s.wantFetches(t, "with both keys", 2)
-
-	last := token("a", keys.rsa)
-	bench.want(t, "the last token of the old key", last, "")
-	s.publish(200, webKeySet(b))
-	bench.pass(time.Hour)
-	bench.want(t, "the new key alone", token("b", keys.rsa2), "")
-	bench.want(t, "the last token of the old key, after its removal", last, "invalid")
-}
-
 // TestUnknownKeyIsFetchedOnce has many wait for one unknown kid: one fetch serves all of them, at once if there was
 // none for such a kid before, and else 3 s after that.
 func TestUnknownKeyIsFetchedOnce(t *testing.T) {
@@ -455,21 +421,6 @@ func TestStrangersCannotKeepANewKeyOut(t *testing.T) {
 		b.want(t, "strangers for ten minutes", stranger(n), "invalid")
 	}
 	s.wantFetches(t, "strangers for ten minutes", 3+10*20)
-}
-
-// TestUnknownKeyWhenTheClockIsSetBack checks that the pause before a fetch does not grow.
-func TestUnknownKeyWhenTheClockIsSetBack(t *testing.T) {
-	keys := authKeys()
-	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
-	b := newKeySetBench(t, s, unchanged)
-	b.keys.mu.Lock()
-	b.keys.forced = b.clock.now().add(time.Hour)
-	b.keys.mu.Unlock()
-	began := b.clock.now()
-	b.want(t, "an unknown kid", keyedToken(t, "b", keys.rsa2), "invalid")
-	if took := b.clock.now().sub(began); took != forcedPause {
-		t.Errorf("it took %s; want %s", took, forcedPause)
-	}
 }
 
 // TestCloseReleasesWhoWaitsForAKey ends the service while a request waits for the next fetch.
@@ -573,18 +524,6 @@ func TestKeyServerDownAtStart(t *testing.T) {
 	b.pass(longestRetryWait)
 	b.want(t, "up", token, "")
 	b.wantReady(t, "up", true)
-}
-
-func TestUnknownKeyWhileServerIsDown(t *testing.T) {
-	keys := authKeys()
-	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
-	b := newKeySetBench(t, s, unchanged)
-	s.publish(http.StatusBadGateway, "")
-	b.want(t, "an unknown kid: nobody can tell", keyedToken(t, "b", keys.rsa2), "unavailable")
-	b.want(t, "a known kid", keyedToken(t, "a", keys.rsa), "")
-	s.publish(200, webKeySet(rsaWebKey("b", &keys.rsa2.PublicKey)))
-	b.pass(firstRetryPause)
-	b.want(t, "after the retry", keyedToken(t, "b", keys.rsa2), "")
 }
 
 func TestForwardedQuestion(t *testing.T) {
@@ -696,29 +635,6 @@ func TestKeyFetch(t *testing.T) {
 	if got := newKeyClient(true).Timeout; got != 10*time.Second {
 		t.Errorf("timeout: got %v; want 10s", got)
 	}
-}
-
-func TestKeyFetchOverTLS(t *testing.T) {
-	t.Parallel()
-	set := webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey))
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
-		r *http.Request) {
-		fmt.Fprint(w, set)
-	}))
-	s.Config.ErrorLog = (&logLines{}).stdLogger()
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	client := newKeyClient(true)
-	if _, err := keySetFetcher(client, s.URL, signingAlgorithms)(context.Background()); err == nil {
-		t.Error("a certificate of nobody: got success; want an error")
-	}
-	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{
-		RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
-	}
-	if keys, err := keySetFetcher(client, s.URL, signingAlgorithms)(context.Background()); err != nil || keys == nil {
-		t.Errorf("a trusted certificate: got %+v, %v; want one key", keys, err)
-	}
-	client.CloseIdleConnections()
 }
 
 func TestKeyFetchRefusesPrivateHosts(t *testing.T) {

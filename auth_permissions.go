@@ -48,8 +48,7 @@ func (p permission) resource() string {
 	return r
 }
 
-// allWildcards returns the wildcards, one for each resource, which together grant
-// everything.
+// allWildcards returns the wildcards, one for each resource, which together grant everything.
 func allWildcards() (wildcards []string) {
 	for p := range permissionCount {
 		if w := p.resource() + ":*"; !slices.Contains(wildcards, w) {
@@ -66,8 +65,7 @@ type permissionSet uint32
 // everyPermission is the set that the six wildcards grant.
 const everyPermission permissionSet = 1<<permissionCount - 1
 
-// permissionSets maps each string of the vocabulary, the 17 permissions and the
-// six wildcards, to the set it grants.
+// permissionSets maps each string of the vocabulary, the 17 permissions and the six wildcards, to the set it grants.
 var permissionSets = func() map[string]permissionSet {
 	sets := make(map[string]permissionSet)
 	for p := range permissionCount {
@@ -77,9 +75,8 @@ var permissionSets = func() map[string]permissionSet {
 	return sets
 }()
 
-// parsePermissions returns the set that a credential's list grants. Strings
-// outside the vocabulary, a bare "*" among them, grant nothing and are returned
-// once each, in the order given.
+// parsePermissions returns the set that a credential's list grants. Strings outside the vocabulary, a bare "*" among
+// them, grant nothing and are returned once each, in the order given.
 func parsePermissions(list []string) (set permissionSet, unknown []string) {
 	seen := make(map[string]bool)
 	for _, s := range list {
@@ -96,7 +93,6 @@ func parsePermissions(list []string) (set permissionSet, unknown []string) {
 // has (hot path: BenchmarkPermissionCheck) reports whether the set contains p.
 func (s permissionSet) has(p permission) bool { return s>>p&1 == 1 }
 
-// list returns the permissions of the set.
 func (s permissionSet) list() []permission {
 	list := []permission{}
 	for p := range permissionCount {
@@ -107,8 +103,7 @@ func (s permissionSet) list() []permission {
 	return list
 }
 
-// rolePatterns are the common roles that the command line offers, with permissions as a token
-// lists them.
+// rolePatterns are the common roles that the command line offers, with permissions as a token lists them.
 var rolePatterns = []struct {
 	name        string
 	permissions []string

@@ -8,14 +8,12 @@ package main
 //	base_sync.go       notifier, quota, rate of log messages, priority queue, cache of answers
 //	base_budget.go     the budget of a request: memory that it may take, steps of checks
 //	base_file.go       opening, renaming and removing regular files
-//	base_chunks.go     reading in chunks what comes from outside
 //	base_clock.go      instants, the clock and its timers, limits in real time
 //	base_histogram.go  histograms of durations
 //	base_id.go         UUIDs, and the source of ids and random numbers
-//	base_json.go       JSON texts: walking, skipping, merging, their canonical form
+//	base_json.go       JSON texts: walking, skipping, merging, their canonical form; decoded JSON values, decimals
 //	base_json_check.go checking which JSON texts are accepted from outside
-//	base_json_write.go the JSON writer, and appending strings
-//	base_json_value.go decoded JSON values, decimals
+//	base_json_write.go the JSON writer, and appending strings; reading in chunks what comes from outside
 //	base_unix.go       system calls of every Unix: names, owners, locks, sockets, process groups, figures
 //	base_linux.go      durable data, reserved blocks, exits, memory on Linux
 //	base_other.go      the same data, blocks, exits, memory on other Unix systems
@@ -93,7 +91,6 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.cause }
 
-// failf returns a failure of a kind.
 func failf(kind failureKind, format string, args ...any) *failure {
 	return &failure{kind: kind, message: fmt.Sprintf(format, args...)}
 }
@@ -129,7 +126,6 @@ func (p inputProblem) String() string {
 // inputProblems is everything wrong with an input.
 type inputProblems []inputProblem
 
-// Error returns one line for each problem.
 func (all inputProblems) Error() string {
 	lines := make([]string, len(all))
 	for i, p := range all {

@@ -1,15 +1,14 @@
 package main
 
-// Time. First instants. The clock of a service is real or virtual: nothing else reads the wall
-// clock or starts a timer for the delays of tasks. Limits that apply in real time in every mode
-// follow it. Then a histogram of durations.
+// Time. First instants. The clock of a service is real or virtual: nothing else reads the wall clock or starts a timer
+// for the delays of tasks. Limits that apply in real time in every mode follow it. Then a histogram of durations.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,32 +28,9 @@ func (i instant) zoned() string { return string(i.appendZoned(nil)) }
 // appendZoned appends the wire form with a trailing Z.
 func (i instant) appendZoned(b []byte) []byte { return append(i.appendNaive(b), 'Z') }
 
-// appendNaive appends the wire form without a zone, which some fields have:
-// YYYY-MM-DDThh:mm:ss.ffffff. Answers have a dozen of them, and Format is slow.
+// appendNaive appends the wire form without a zone, which some fields have.
 func (i instant) appendNaive(b []byte) []byte {
-	t := i.time()
-	year, month, day := t.Date()
-	hour, minute, second := t.Clock()
-	b = appendDigits(b, year, 4)
-	b = appendDigits(append(b, '-'), int(month), 2)
-	b = appendDigits(append(b, '-'), day, 2)
-	b = appendDigits(append(b, 'T'), hour, 2)
-	b = appendDigits(append(b, ':'), minute, 2)
-	b = appendDigits(append(b, ':'), second, 2)
-	return appendDigits(append(b, '.'), t.Nanosecond()/1000, 6)
-}
-
-// appendDigits appends n >= 0 with leading zeros.
-func appendDigits(b []byte, n, width int) []byte {
-	at := len(b) + width
-	b = append(b, "000000"[:width]...)
-	for n > 0 && width > 0 {
-		at--
-		width--
-		b[at] = byte('0' + n%10)
-		n /= 10
-	}
-	return b
+	return i.time().AppendFormat(b, "2006-01-02T15:04:05.000000")
 }
 
 func (i instant) add(d time.Duration) instant { return i + instant(d/time.Microsecond) }
@@ -71,40 +47,26 @@ var errDuration = errors.New("want a duration like 90s, 1h30m or 1d12h, with the
 // errLongDuration is for a duration that is written well, but longer than any that Go can hold.
 var errLongDuration = errors.New("want at most 292 years")
 
-var durationForm = compiled(`^-?(\d+\.?\d*w)?(\d+\.?\d*d)?((\d+\.?\d*|\.\d+)(h|m|s|ms|us|µs|μs|ns))*$`)
+// durationForm matches weeks, days, and what package time reads.
+var durationForm = compiled(`^(-?)(?:(\d+\.?\d*|\.\d+)w)?(?:(\d+\.?\d*|\.\d+)d)?(0|(?:(?:\d+\.?\d*|\.\d+)(?:h|m|s|ms|us|µs|μs|ns))*)$`)
 
 // parseDuration reads a duration as time.ParseDuration does, which may begin with weeks and days of 24 hours.
-func parseDuration(text string) (time.Duration, error) {
-	d, err := readDuration(text)
-	if err != nil && text != "" && text != "-" && durationForm().MatchString(text) {
-		err = errLongDuration
-	}
-	return d, err
-}
-
-func readDuration(text string) (total time.Duration, err error) {
-	rest, negative := strings.CutPrefix(text, "-")
-	for i, unit := range [...]string{"w", "d"} {
-		number, after, ok := strings.Cut(rest, unit)
-		if !ok {
-			continue
-		}
-		hours := [...]time.Duration{7 * 24, 24}[i]
-		d, err := time.ParseDuration(number + "h")
-		if err != nil || strings.Trim(number, "0123456789.") != "" || d > (math.MaxInt64-total)/hours || strings.ContainsAny(after, "+-") {
-			return 0, errDuration
-		}
-		total, rest = total+d*hours, after
-		if rest == "" {
-			// The text ends with days or weeks, and ParseDuration refuses an empty rest.
-			rest = "0"
-		}
-	}
-	d, err := time.ParseDuration(rest)
-	if err != nil || d > math.MaxInt64-total || strings.ContainsAny(rest, "+-") {
+func parseDuration(text string) (total time.Duration, err error) {
+	m := durationForm().FindStringSubmatch(text)
+	if m == nil || text == m[1] {
 		return 0, errDuration
 	}
-	return pick(negative, -total-d, total+d), nil
+	for _, part := range []struct {
+		text  string
+		times time.Duration
+	}{{cmp.Or(m[2], "0") + "h", 7 * 24}, {cmp.Or(m[3], "0") + "h", 24}, {cmp.Or(m[4], "0"), 1}} {
+		d, err := time.ParseDuration(part.text)
+		if err != nil || d > (math.MaxInt64-total)/part.times {
+			return 0, errLongDuration
+		}
+		total += d * part.times
+	}
+	return pick(m[1] == "-", -total, total), nil
 }
 
 // parseInstant reads either wire form and drops fractions of a microsecond.
@@ -124,15 +86,13 @@ func parseInstant(s string) (instant, error) {
 // clock tells the time and runs timers.
 type clock interface {
 	now() instant
-	// schedule calls f once now() has reached when, in the clock's goroutine or,
-	// for a virtual clock, in the one that moves it. f may be called although the
-	// timer was cancelled, so it checks whether it still has something to do.
+	// schedule calls f once now() has reached when, in the clock's goroutine or, for a virtual clock, in the one that
+	// moves it. f may be called although the timer was cancelled, so it checks whether it still has something to do.
 	schedule(when instant, f func()) *timer
 	// scheduleDeadline is schedule for the end of a wait for somebody outside: a
 	// virtual clock in mode auto does not move for it.
 	scheduleDeadline(when instant, f func()) *timer
-	// scheduleHousekeeping is schedule for work that no task waits for: it is
-	// never a reason to move a virtual clock.
+	// scheduleHousekeeping is schedule for work that no task waits for: it is never a reason to move a virtual clock.
 	scheduleHousekeeping(when instant, f func()) *timer
 }
 
@@ -151,8 +111,7 @@ type timer struct {
 	at   int // its place in the queue; -1 once it left
 }
 
-// cancel removes the timer, unless it has fired. It may be called under any lock
-// that f takes.
+// cancel removes the timer, unless it has fired. It may be called under any lock that f takes.
 func (t *timer) cancel() { t.in.remove(t) }
 
 // timers is a queue of timers with a lock. The zero value is empty.
@@ -208,15 +167,6 @@ func (t *timers) next() (instant, bool) {
 	return t.queue.items[0].when, true
 }
 
-// overdue returns how long the earliest timer has been due; 0 when none is.
-func (t *timers) overdue(now instant) time.Duration {
-	next, ok := t.next()
-	if !ok {
-		return 0
-	}
-	return max(now.sub(next), 0)
-}
-
 // realClock is the wall clock, except that it never goes back: when somebody sets the
 // machine's clock back, it continues from where it was, until a restart, so that nothing waits a second time for a
 // moment that has passed. One goroutine fires its timers until stop. The zero value tells the machine's time.
@@ -254,8 +204,7 @@ func (c *realClock) now() instant {
 	return now.add(lead)
 }
 
-// read returns the machine's time and how far this clock is ahead of it, because it was set
-// back.
+// read returns the machine's time and how far this clock is ahead of it, because it was set back.
 func (c *realClock) read() (wall instant, lead time.Duration) {
 	if c.machine == nil {
 		return realNow(), 0
@@ -292,9 +241,6 @@ func (c *realClock) schedule(when instant, f func()) *timer {
 func (c *realClock) scheduleDeadline(when instant, f func()) *timer { return c.schedule(when, f) }
 
 func (c *realClock) scheduleHousekeeping(when instant, f func()) *timer { return c.schedule(when, f) }
-
-// overdue returns how late the timers are.
-func (c *realClock) overdue() time.Duration { return c.timers.overdue(c.now()) }
 
 // stop ends the timer goroutine; timers that are not due yet never fire.
 func (c *realClock) stop() { c.once.Do(func() { close(c.done) }) }
@@ -368,8 +314,13 @@ type naiveTime instant
 func (t naiveTime) MarshalJSON() ([]byte, error) { return marshalTime(instant(t), instant.appendNaive) }
 
 func marshalTime(t instant, form func(instant, []byte) []byte) ([]byte, error) {
+	return appendTime(make([]byte, 0, 32), t, form), nil
+}
+
+// appendTime appends an instant as JSON, null for none.
+func appendTime(b []byte, t instant, form func(instant, []byte) []byte) []byte {
 	if t == 0 {
-		return []byte("null"), nil
+		return append(b, "null"...)
 	}
-	return append(form(t, append(make([]byte, 0, 32), '"')), '"'), nil
+	return append(form(t, append(b, '"')), '"')
 }

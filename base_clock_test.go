@@ -81,24 +81,6 @@ func TestVirtualClockOrder(t *testing.T) {
 	}
 }
 
-func TestRealClockTimers(t *testing.T) {
-	c := newRealClock()
-	defer c.stop()
-	order := make(chan int, 3)
-	start := c.now()
-	c.schedule(start.add(30*time.Millisecond), func() { order <- 3 })
-	c.schedule(start.add(10*time.Millisecond), func() { order <- 2 })
-	c.schedule(start, func() { order <- 1 })
-	for want := 1; want <= 3; want++ {
-		if got := <-order; got != want {
-			t.Fatalf("timer %d fired; want %d", got, want)
-		}
-	}
-	if took := c.now().sub(start); took < 30*time.Millisecond {
-		t.Errorf("the last timer fired after %s; want 30ms at least", took)
-	}
-}
-
 // steppedMachine is a machine whose clock somebody sets. A suspended machine looks like one
 // whose clock was set forward.
 type steppedMachine struct {

@@ -1,7 +1,6 @@
 package main
 
-// Reading the fields of a request body. A method that reads a field records a
-// problem when the value is wrong.
+// Reading the fields of a request body. A method that reads a field records a problem when the value is wrong.
 
 import (
 	"fmt"
@@ -151,7 +150,6 @@ func (f *fieldReader) count(key string, raw []byte, lo, hi int64) int {
 	return int(n)
 }
 
-// id reads a UUID.
 func (f *fieldReader) id(key string, raw []byte) uuid {
 	s, ok := jsonString(raw)
 	if !ok {

@@ -15,9 +15,8 @@ import (
 // of a bin is at most 1/17, 5.9 %, away from the durations in it.
 const binsPerOctave = 8
 
-// histogram counts durations in microseconds. The zero value is empty.
-// Only bins that counted something take memory, 16 bytes each. Count, sum and
-// max are exact. A copy shares the bins, see clone.
+// histogram counts durations in microseconds. The zero value is empty. Only bins that counted something take memory, 16
+// bytes each. Count, sum and max are exact. A copy shares the bins, see clone.
 type histogram struct {
 	bins  []histogramBin // ascending
 	count uint64
@@ -28,8 +27,7 @@ type histogram struct {
 // histogramBin is a bin's number and its count.
 type histogramBin [2]uint64
 
-// binOf returns the number of the bin for a duration. Below 16 µs each
-// microsecond has its own bin, without an error.
+// binOf returns the number of the bin for a duration. Below 16 µs each microsecond has its own bin, without an error.
 func binOf(us int64) uint64 {
 	v := uint64(max(us, 0))
 	if v < 2*binsPerOctave {
@@ -39,8 +37,7 @@ func binOf(us int64) uint64 {
 	return uint64(shift)*binsPerOctave + v>>shift // continues after the bins of single microseconds
 }
 
-// binRange returns the durations that a bin counts: from lo up to, but not
-// including, hi.
+// binRange returns the durations that a bin counts: from lo up to, but not including, hi.
 func binRange(number uint64) (lo, hi float64) {
 	if number < 2*binsPerOctave {
 		return float64(number), float64(number + 1)
@@ -50,8 +47,7 @@ func binRange(number uint64) (lo, hi float64) {
 	return math.Ldexp(float64(top), shift), math.Ldexp(float64(top+1), shift)
 }
 
-// binMiddle returns the duration that stands for a bin: as far, in proportion,
-// from its lower as from its upper end.
+// binMiddle returns the duration that stands for a bin: as far, in proportion, from its lower as from its upper end.
 func binMiddle(number uint64) float64 {
 	if number < 2*binsPerOctave {
 		return float64(number)
@@ -80,8 +76,7 @@ func (h *histogram) read(text []byte) bool {
 	return true
 }
 
-// observe counts one duration; a negative one, from a clock that was set back,
-// as 0.
+// observe counts one duration; a negative one, from a clock that was set back, as 0.
 func (h *histogram) observe(us int64) {
 	us = max(us, 0)
 	h.count++
@@ -138,9 +133,8 @@ func (h *histogram) quantile(q float64) float64 {
 // mean returns the exact average in microseconds; 0 if the histogram is empty.
 func (h *histogram) mean() float64 { return ratio(float64(h.sum), float64(h.count)) }
 
-// distribution counts the durations between edges, in microseconds and
-// ascending: one count below each edge, and one from the last edge on. A bin
-// counts as a whole, by its middle.
+// distribution counts the durations between edges, in microseconds and ascending: one count below each edge, and one
+// from the last edge on. A bin counts as a whole, by its middle.
 func (h *histogram) distribution(edges []int64) []uint64 {
 	counts := make([]uint64, len(edges)+1)
 	at := 0

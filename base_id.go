@@ -92,8 +92,7 @@ func (u uuid) plus(n int) uuid {
 	return u
 }
 
-// minus returns how many places u comes after v in v's counter; ok is false when u is
-// not one of the next 2^31 after v.
+// minus returns how many places u comes after v in v's counter; ok is false when u is not one of the next 2^31 after v.
 func (u uuid) minus(v uuid) (n int, ok bool) {
 	d := (binary.BigEndian.Uint64(u[8:]) - binary.BigEndian.Uint64(v[8:])) & (1<<62 - 1)
 	if d >= 1<<31 || v.plus(int(d)) != u {
@@ -102,8 +101,7 @@ func (u uuid) minus(v uuid) (n int, ok bool) {
 	return int(d), true
 }
 
-// stableID returns the version 8 id derived from names: always the same for the same
-// names.
+// stableID returns the version 8 id derived from names: always the same for the same names.
 func stableID(names ...string) (u uuid) {
 	hash := sha256.Sum256(appendSized(nil, names...))
 	copy(u[:], hash[:])
@@ -112,8 +110,7 @@ func stableID(names ...string) (u uuid) {
 	return u
 }
 
-// appendSized appends texts, each after its length, so that different lists never give
-// the same bytes.
+// appendSized appends texts, each after its length, so that different lists never give the same bytes.
 func appendSized(b []byte, texts ...string) []byte {
 	for _, text := range texts {
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
@@ -133,8 +130,7 @@ type idSource struct {
 	derived *derivation // nil unless ids follow from a seed
 }
 
-// newIDSource returns a source seeded by the operating system, or a repeatable one with
-// a fixed seed.
+// newIDSource returns a source seeded by the operating system, or a repeatable one with a fixed seed.
 func newIDSource(c clock, seed *[32]byte) *idSource {
 	fake := seed != nil
 	if !fake {
@@ -144,9 +140,8 @@ func newIDSource(c clock, seed *[32]byte) *idSource {
 	return &idSource{clock: c, rand: rand.New(rand.NewChaCha8(*seed)), fake: fake}
 }
 
-// reserve makes n consecutive ids and returns the first; the others are first.plus(1)
-// and so on. The time in an id is the clock's, or that of the previous id if the clock
-// went back.
+// reserve makes n consecutive ids and returns the first; the others are first.plus(1) and so on. The time in an id is
+// the clock's, or that of the previous id if the clock went back.
 func (s *idSource) reserve(n int) uuid {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,9 +190,8 @@ func (u uuid) millis() uint64 { return binary.BigEndian.Uint64(u[0:]) >> 16 }
 // Derived ids, random numbers and secrets. Each follows from the seed and its purpose,
 // so that it does not depend on what was drawn before.
 
-// derivation derives ids from a seed. They are of version 7: the time, then 32 bits
-// for the number of a block of ids, and 42 bits for a hash of seed, parent, name and
-// block, from which the ids of the block count on.
+// derivation derives ids from a seed. They are of version 7: the time, then 32 bits for the number of a block of ids,
+// and 42 bits for a hash of seed, parent, name and block, from which the ids of the block count on.
 type derivation struct {
 	seed string
 	last uuid // of the newest block; guarded by the source's mu

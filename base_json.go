@@ -1,13 +1,16 @@
 package main
 
-// JSON texts without decoding them into values: walking, reading and merging. Everything here
-// takes a text that passed checkJSON, or a value inside one, and does not validate it again. An
-// empty text is no value and no error.
+// JSON texts without decoding them into values: walking, reading and merging. Everything here takes a text that passed
+// checkJSON, or a value inside one, and does not validate it again. An empty text is no value and no error.
 
 import (
 	"bytes"
 	"cmp"
+	"errors"
+	"fmt"
 	"iter"
+	"maps"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +18,7 @@ import (
 	"unicode/utf8"
 )
 
-// jsonKind returns the kind of a value: its first byte, one of { [ " n t f, '0' for
-// every number, or 0 for no value.
+// jsonKind returns the kind of a value: its first byte, one of { [ " n t f, '0' for every number, or 0 for no value.
 func jsonKind(raw []byte) byte {
 	i := skipJSONSpace(raw, 0)
 	switch {
@@ -40,20 +42,8 @@ func jsonString(raw []byte) (string, bool) {
 // jsonInt returns the value of raw if it is an integer that fits. It may be written in
 // any way: 5.0 and 1e2 are integers.
 func jsonInt(raw []byte) (int64, bool) {
-	if jsonKind(raw) != '0' {
-		return 0, false
-	}
-	start := skipJSONSpace(raw, 0)
-	number := raw[start:skipJSONValue(raw, start)]
-	var n int64
-	for i, c := range number {
-		if c < '0' || c > '9' || i == 18 { // a sign, a fraction, an exponent, or perhaps too large
-			n, fits, _ := nearestInt(number)
-			return n, fits
-		}
-		n = n*10 + int64(c-'0')
-	}
-	return n, true
+	n, fits, _ := nearestInt(raw)
+	return n, fits
 }
 
 // nearestInt returns the int64 nearest to raw if that is an integer, and whether it fits.
@@ -61,17 +51,45 @@ func nearestInt(raw []byte) (n int64, fits, integer bool) {
 	if jsonKind(raw) != '0' {
 		return 0, false, false
 	}
-	text := strings.TrimSpace(string(raw))
-	if strings.ContainsAny(text, ".eE") {
+	text := string(bytes.TrimSpace(raw))
+	n, err := strconv.ParseInt(text, 10, 64) // out of range: the nearest
+	if errors.Is(err, strconv.ErrSyntax) {   // a fraction or an exponent
 		d := parseDecimal(raw)
 		if !d.integer() {
 			return 0, false, false
 		}
 		const most = 20 // zeros, with which no number fits
 		text = pick(d.negative, "-", "") + cmp.Or(d.digits, "0") + strings.Repeat("0", min(d.exponent, most))
+		n, err = strconv.ParseInt(text, 10, 64)
 	}
-	n, err := strconv.ParseInt(text, 10, 64) // out of range: the nearest
 	return n, err == nil, true
+}
+
+// jsonParts (hot path: BenchmarkCreate) iterates over the members of the object data, or the elements of the array, as
+// kind says, { or [: the name with its quotes and escapes, which elements have not, and the value. Both are parts of data.
+// A value of another kind has none.
+func jsonParts(data []byte, kind byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(name, value []byte) bool) {
+		if jsonKind(data) != kind {
+			return
+		}
+		for i := skipJSONSpace(data, skipJSONSpace(data, 0)+1); data[i] != '}' && data[i] != ']'; {
+			var name []byte
+			if data[i] == ',' {
+				i = skipJSONSpace(data, i+1)
+			}
+			if kind == '{' {
+				end := skipJSONString(data, i)
+				name = data[i:end:end]
+				i = skipJSONSpace(data, skipJSONSpace(data, end)+1)
+			}
+			end := skipJSONValue(data, i)
+			if !yield(name, data[i:end:end]) {
+				return
+			}
+			i = skipJSONSpace(data, end)
+		}
+	}
 }
 
 // jsonMembers iterates over the members of the object data in order: the unescaped key and the raw value. Any other
@@ -82,20 +100,19 @@ func jsonMembers(data []byte) iter.Seq2[string, []byte] {
 	}
 }
 
-// jsonMemberBytes (hot path: BenchmarkJSONMembers) is jsonMembers without allocations, except for keys with escapes:
-// any other key is a part of data. Comparing by switch string(key) does not copy it.
+// jsonMemberBytes is jsonMembers without allocations, except for keys with escapes: any other key is a part of data.
+// Comparing by switch string(key) does not copy it.
 func jsonMemberBytes(data []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
-		for w := walkJSON(data, '{'); w.nextMember() && yield(unescapeJSON(w.name), w.value); {
-		}
+		jsonParts(data, '{')(func(name, value []byte) bool { return yield(unescapeJSON(name), value) })
 	}
 }
 
 // objectMember returns a member of an object, or nil if there is none.
 func objectMember(object []byte, name string) []byte {
-	for w := walkJSON(object, '{'); w.nextMember(); {
-		if string(unescapeJSON(w.name)) == name {
-			return w.value
+	for key, value := range jsonMemberBytes(object) {
+		if string(key) == name {
+			return value
 		}
 	}
 	return nil
@@ -104,8 +121,7 @@ func objectMember(object []byte, name string) []byte {
 // jsonElements iterates over the elements of the array data. Any other value has none.
 func jsonElements(data []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		for w := walkJSON(data, '['); w.nextElement() && yield(w.value); {
-		}
+		jsonParts(data, '[')(func(_, value []byte) bool { return yield(value) })
 	}
 }
 
@@ -118,61 +134,6 @@ func jsonLength(data []byte) (n int) {
 		n++
 	}
 	return n
-}
-
-// jsonWalker steps through the members or elements of one value.
-type jsonWalker struct {
-	data  []byte // nil when the value is of another kind
-	i     int    // at the bracket or comma before the next one, or at the closing bracket
-	name  []byte // of the current member, with quotes and escapes
-	value []byte // of the current member or element
-}
-
-// walkJSON returns a walker over data if it is of the kind, else over nothing.
-func walkJSON(data []byte, kind byte) jsonWalker {
-	if jsonKind(data) != kind {
-		return jsonWalker{}
-	}
-	return jsonWalker{data: data, i: skipJSONSpace(data, 0)}
-}
-
-func (w *jsonWalker) nextMember() bool {
-	start, ok := w.next()
-	if !ok {
-		return false
-	}
-	end := skipJSONString(w.data, start)
-	w.name = w.data[start:end:end]
-	w.set(skipJSONSpace(w.data, skipJSONSpace(w.data, end)+1))
-	return true
-}
-
-func (w *jsonWalker) nextElement() bool {
-	start, ok := w.next()
-	if ok {
-		w.set(start)
-	}
-	return ok
-}
-
-// next returns the offset of the next member or element.
-func (w *jsonWalker) next() (int, bool) {
-	if w.data == nil || w.data[w.i] == '}' || w.data[w.i] == ']' {
-		return 0, false
-	}
-	start := skipJSONSpace(w.data, w.i+1)
-	if w.data[start] == '}' || w.data[start] == ']' {
-		w.i = start
-		return 0, false
-	}
-	return start, true
-}
-
-// set makes the value that starts at start the current one.
-func (w *jsonWalker) set(start int) {
-	end := skipJSONValue(w.data, start)
-	w.value = w.data[start:end:end]
-	w.i = skipJSONSpace(w.data, end)
 }
 
 // skipJSONSpace returns the offset of the first byte from i on that is not white space.
@@ -209,7 +170,6 @@ func skipJSONNested(data []byte, i int) int {
 			i = skipJSONString(data, i) - 1
 		case '{', '[':
 			depth++
-			i += plainJSONStrings(data[i:])
 		case '}', ']':
 			if depth--; depth == 0 {
 				return i + 1
@@ -218,22 +178,7 @@ func skipJSONNested(data []byte, i int) int {
 	}
 }
 
-// plainJSONStrings returns the offset in data of the last byte before the bracket that ends a long array of
-// strings without escapes, such as the dependencies of a step; 0 if data does not begin with one.
-func plainJSONStrings(data []byte) int {
-	const long = 64
-	if data[0] != '[' || data[1] != '"' {
-		return 0
-	}
-	n := bytes.IndexByte(data, ']') // the end, if no string has it
-	if n < long || bytes.IndexByte(data[:n], '\\') >= 0 || bytes.IndexByte(data[1:n], '[') >= 0 ||
-		bytes.IndexByte(data[:n], '{') >= 0 || bytes.Count(data[:n], []byte{'"'})%2 != 0 {
-		return 0
-	}
-	return n - 1
-}
-
-// skipJSONString (hot path: BenchmarkJSONMembers) returns the offset after the string at i.
+// skipJSONString (hot path: BenchmarkCreate) returns the offset after the string at i.
 func skipJSONString(data []byte, i int) int {
 	i++
 	for end := i + 24; i < end; i++ { // names and ids end soon: a loop is faster than a call
@@ -257,8 +202,7 @@ func skipJSONString(data []byte, i int) int {
 	}
 }
 
-// unescapeJSON returns the value of a string from quote to quote: a part of raw if it
-// has no escape.
+// unescapeJSON returns the value of a string from quote to quote: a part of raw if it has no escape.
 func unescapeJSON(raw []byte) []byte {
 	raw = raw[1 : len(raw)-1 : len(raw)-1]
 	i := bytes.IndexByte(raw, '\\')
@@ -308,7 +252,7 @@ func jsonHex4(b []byte) rune {
 	return rune(unhex(b[0]))<<12 | rune(unhex(b[1]))<<8 | rune(unhex(b[2]))<<4 | rune(unhex(b[3]))
 }
 
-// compactJSON (hot path: BenchmarkCompactJSON) appends data without white space.
+// compactJSON (hot path: BenchmarkCreate) appends data without white space.
 func compactJSON(dst, data []byte) []byte {
 	done := 0 // data[:done] is in dst
 	for i := 0; i < len(data); {
@@ -326,68 +270,36 @@ func compactJSON(dst, data []byte) []byte {
 	return append(dst, data[done:]...)
 }
 
-// mergeObjects (hot path: BenchmarkMergeObjects) appends the object base overridden by the top-level members of over:
+// mergeObjects (hot path: BenchmarkCreate) appends the object base overridden by the top-level members of over:
 // base's members, with over's values where it has them, then over's other members.
 // The result is compact if both are. Anything but an object counts as empty.
 func mergeObjects(dst, base, over []byte) []byte {
-	var room [fewJSONMembers]jsonMember
-	others := appendJSONMembers(room[:0], over)
-	index := indexJSONMembers(others)
 	dst = append(dst, '{')
 	first := len(dst)
-	for w := walkJSON(base, '{'); w.nextMember(); {
-		value := w.value
-		if i := findJSONMember(others, index, unescapeJSON(w.name)); i >= 0 {
-			value = others[i].value
-			others[i].merged = true
+	var others map[string][]byte // the values of over that no member of base has taken; nil for an empty base
+	for name, value := range jsonParts(base, '{') {
+		if others == nil {
+			others = maps.Collect(jsonMembers(over))
 		}
-		dst = appendJSONMember(dst, first, w.name, value)
+		key := string(unescapeJSON(name))
+		if v, ok := others[key]; ok {
+			value = v
+			delete(others, key)
+		}
+		dst = appendJSONMember(dst, first, name, value)
 	}
-	for _, m := range others {
-		if !m.merged {
-			dst = appendJSONMember(dst, first, m.name, m.value)
+	for name, value := range jsonParts(over, '{') {
+		if _, left := others[string(unescapeJSON(name))]; left || others == nil {
+			dst = appendJSONMember(dst, first, name, value)
 		}
 	}
 	return append(dst, '}')
 }
 
-// jsonMember is a member of the overriding object.
+// jsonMember is a member of an object.
 type jsonMember struct {
-	name   []byte // with quotes and escapes
-	key    []byte // the name without
-	value  []byte
-	merged bool
-}
-
-func appendJSONMembers(members []jsonMember, object []byte) []jsonMember {
-	for w := walkJSON(object, '{'); w.nextMember(); {
-		members = append(members, jsonMember{name: w.name, key: unescapeJSON(w.name), value: w.value})
-	}
-	return members
-}
-
-// indexJSONMembers returns the places of members by key, or nil for few members, which
-// findJSONMember compares one by one.
-func indexJSONMembers(members []jsonMember) map[string]int {
-	if len(members) <= fewJSONMembers {
-		return nil
-	}
-	index := make(map[string]int, len(members))
-	for i, m := range members {
-		index[string(m.key)] = i
-	}
-	return index
-}
-
-// findJSONMember returns the place of key among members, or -1.
-func findJSONMember(members []jsonMember, index map[string]int, key []byte) int {
-	if index != nil {
-		if i, ok := index[string(key)]; ok {
-			return i
-		}
-		return -1
-	}
-	return slices.IndexFunc(members, func(m jsonMember) bool { return bytes.Equal(m.key, key) })
+	name  []byte // with quotes and escapes
+	value []byte
 }
 
 // appendJSONMember appends a member to the object whose first one begins at first.
@@ -398,7 +310,6 @@ func appendJSONMember(dst []byte, first int, name, value []byte) []byte {
 	return append(append(append(dst, name...), ':'), value...)
 }
 
-// appendOrNull appends raw, or null for none.
 func appendOrNull(b, raw []byte) []byte {
 	if raw == nil {
 		return append(b, "null"...)
@@ -406,7 +317,6 @@ func appendOrNull(b, raw []byte) []byte {
 	return append(b, raw...)
 }
 
-// orEmptyObject returns raw, or an empty object for none.
 func orEmptyObject(raw []byte) []byte {
 	if raw == nil {
 		return []byte("{}")
@@ -416,99 +326,85 @@ func orEmptyObject(raw []byte) []byte {
 
 // The canonical form of a JSON text: the same for all texts that spell the same value.
 
-// canonicalJSON (hot path: BenchmarkCanonicalJSON) appends the canonical form of data: no white space, members sorted
+// canonicalJSON (hot path: BenchmarkCreate) appends the canonical form of data: no white space, members sorted
 // by the bytes of their unescaped names at every level, strings with minimal escaping, numbers as written.
 func canonicalJSON(dst, data []byte) []byte {
-	i := skipJSONSpace(data, 0)
-	if i == len(data) {
+	if jsonKind(data) == 0 {
 		return dst
 	}
-	c := jsonCanonicalizer{data: data}
-	if dst == nil {
-		dst = make([]byte, 0, len(data)) // no canonical text is longer than its source
-	}
-	dst, _ = c.value(dst, i)
+	c := jsonCanonicalizer{data: data, number: func(dst, number []byte) []byte { return append(dst, number...) }}
+	dst, _ = c.value(slices.Grow(dst, len(data)), c.space(0)) // no canonical text is longer than its source
 	return dst
 }
 
-// jsonCanonicalizer is one pass over a text. Its methods append what begins at i and
-// return the offset after it. Members are sorted after they are written, so that
-// nothing is scanned twice.
+// normal appends a text that is the same for all spellings of the value, numbers included.
+func (n jsonValue) normal(dst []byte) []byte {
+	c := jsonCanonicalizer{data: n.raw(), number: func(dst, number []byte) []byte { return parseDecimal(number).append(dst) }}
+	dst, _ = c.value(dst, 0)
+	return dst
+}
+
+// jsonCanonicalizer is one pass over a text. Members are sorted after they are written, so that nothing is scanned twice and
+// no tree takes memory.
 type jsonCanonicalizer struct {
 	data    []byte
-	scratch []byte // the members of the object that is being sorted
+	number  func(dst, number []byte) []byte // appends a number
+	scratch []byte                          // the members of the object that is being sorted
 }
 
+// canonicalMember is a written member: the place of its name, with quotes, in the text, and its own in the destination. An
+// object may have many.
+type canonicalMember struct{ name, start, end uint32 }
+
+// value appends the value at i and returns the offset after it.
 func (c *jsonCanonicalizer) value(dst []byte, i int) ([]byte, int) {
-	switch c.data[i] {
-	case '{':
-		return c.object(dst, i)
-	case '[':
-		return c.array(dst, i)
-	}
-	end := skipJSONValue(c.data, i)
-	if c.data[i] == '"' {
-		return appendCanonicalString(dst, c.data[i:end]), end
-	}
-	return append(dst, c.data[i:end]...), end
-}
-
-func (c *jsonCanonicalizer) array(dst []byte, i int) ([]byte, int) {
-	dst = append(dst, '[')
-	for i = c.space(i + 1); c.data[i] != ']'; {
-		if c.data[i] == ',' {
-			dst = append(dst, ',')
-			i = c.space(i + 1)
+	opening := c.data[i]
+	if opening != '{' && opening != '[' {
+		end := skipJSONValue(c.data, i)
+		raw := c.data[i:end]
+		switch jsonKind(raw) {
+		case '"':
+			return appendCanonicalString(dst, raw), end
+		case '0':
+			return c.number(dst, raw), end
 		}
-		dst, i = c.value(dst, i)
-		i = c.space(i)
+		return append(dst, raw...), end
 	}
-	return append(dst, ']'), i + 1
-}
-
-func (c *jsonCanonicalizer) object(dst []byte, i int) ([]byte, int) {
 	var room [fewJSONMembers]canonicalMember
 	members := room[:0]
-	dst = append(dst, '{')
-	for i = c.space(i + 1); c.data[i] != '}'; {
+	dst = append(dst, opening)
+	for i = c.space(i + 1); c.data[i] != '}' && c.data[i] != ']'; i = c.space(i) {
 		if c.data[i] == ',' {
 			dst = append(dst, ',')
 			i = c.space(i + 1)
 		}
 		m := canonicalMember{name: uint32(i), start: uint32(len(dst))}
-		end := skipJSONString(c.data, i)
-		m.nameEnd = uint32(end)
-		dst = append(appendCanonicalString(dst, c.data[i:end]), ':')
-		dst, i = c.value(dst, c.space(c.space(end)+1))
-		i = c.space(i)
-		m.end = uint32(len(dst))
-		if n := len(members); n == cap(members) {
-			members = slices.Grow(members, n) // in larger steps than append, which leaves more garbage
+		if opening == '{' {
+			end := skipJSONString(c.data, i)
+			dst = append(appendCanonicalString(dst, c.data[i:end]), ':')
+			i = c.space(c.space(end) + 1)
 		}
-		members = append(members, m)
+		if dst, i = c.value(dst, i); opening == '{' {
+			m.end = uint32(len(dst))
+			members = append(members, m)
+		}
 	}
 	c.sort(dst, members)
-	return append(dst, '}'), i + 1
+	return append(dst, c.data[i]), i + 1
 }
 
 func (c *jsonCanonicalizer) space(i int) int { return skipJSONSpace(c.data, i) }
 
-// canonicalMember is a written member: the place of its name, with quotes, in the text, and its own
-// in the destination. An object may have many.
-type canonicalMember struct{ name, nameEnd, start, end uint32 }
-
 // sort sorts the members at the end of dst, which have commas between them.
 func (c *jsonCanonicalizer) sort(dst []byte, members []canonicalMember) {
-	compare := func(a, b canonicalMember) int {
-		return bytes.Compare(unescapeJSON(c.data[a.name:a.nameEnd]), unescapeJSON(c.data[b.name:b.nameEnd]))
+	name := func(m canonicalMember) []byte {
+		return unescapeJSON(c.data[m.name:skipJSONString(c.data, int(m.name))])
 	}
+	compare := func(a, b canonicalMember) int { return bytes.Compare(name(a), name(b)) }
 	if slices.IsSortedFunc(members, compare) {
 		return
 	}
 	base := members[0].start
-	if c.scratch == nil {
-		c.scratch = make([]byte, 0, len(c.data))
-	}
 	c.scratch = append(c.scratch[:0], dst[base:]...)
 	slices.SortFunc(members, compare)
 	dst = dst[:base]
@@ -520,8 +416,7 @@ func (c *jsonCanonicalizer) sort(dst []byte, members []canonicalMember) {
 	}
 }
 
-// appendCanonicalString appends the string raw, from quote to quote, with
-// minimal escaping.
+// appendCanonicalString appends the string raw, from quote to quote, with minimal escaping.
 func appendCanonicalString(dst, raw []byte) []byte {
 	for {
 		i := bytes.IndexByte(raw, '\\')
@@ -532,4 +427,251 @@ func appendCanonicalString(dst, raw []byte) []byte {
 		dst = appendJSONRune(append(dst, raw[:i]...), r)
 		raw = raw[next:]
 	}
+}
+
+// Decoded JSON values: comparing them, whole or in part, and exact decimal numbers.
+
+// jsonTree holds the places of all values of a text, in the order in which they begin. The name of
+// a member is the value before it. It is not safe for concurrent use.
+type jsonTree struct {
+	text  []byte
+	nodes []jsonNode
+	index map[int]map[string]int // by objects with many members that were searched: nodes by name
+}
+
+// jsonNode is the place of one value. Texts have at most 4 GiB.
+type jsonNode struct {
+	start, end uint32 // in the text
+	next       uint32 // the node after this value and all inside it
+	size       uint32 // members or elements
+}
+
+const jsonNodeBytes = 16
+
+// jsonValue is a value in a text that was read into a tree. The zero value is none.
+type jsonValue struct {
+	tree *jsonTree
+	node int
+}
+
+// newJSONValue reads a text that passed checkJSON. It takes treeBytes(text) of memory.
+func newJSONValue(text []byte) jsonValue {
+	t := &jsonTree{text: text, nodes: make([]jsonNode, 0, treeBytes(text)/jsonNodeBytes)}
+	t.add(skipJSONSpace(text, 0))
+	return jsonValue{tree: t}
+}
+
+// treeBytes returns about how much memory a text takes as a tree, at least.
+func treeBytes(text []byte) int {
+	values := 1
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			i = skipJSONString(text, i) - 1
+		case ',', ':', '[', '{': // this counts a value too many for an empty list or object
+			values++
+		}
+	}
+	return values * jsonNodeBytes
+}
+
+// add adds the value at i and returns the offset after it.
+func (t *jsonTree) add(i int) int {
+	at, opening := len(t.nodes), t.text[i]
+	t.nodes = append(t.nodes, jsonNode{start: uint32(i)})
+	size := uint32(0)
+	if opening != '{' && opening != '[' {
+		i = skipJSONValue(t.text, i)
+	} else {
+		for i = t.space(i + 1); t.text[i] != '}' && t.text[i] != ']'; size++ {
+			if size > 0 {
+				i = t.space(i + 1)
+			}
+			if opening == '{' {
+				i = t.space(t.space(t.add(i)) + 1)
+			}
+			i = t.space(t.add(i))
+		}
+		i++
+	}
+	// Only now: the nodes inside may have moved the slice.
+	n := &t.nodes[at]
+	n.end, n.next, n.size = uint32(i), uint32(len(t.nodes)), size
+	return i
+}
+
+func (t *jsonTree) space(i int) int { return skipJSONSpace(t.text, i) }
+
+func (n jsonValue) at() *jsonNode { return &n.tree.nodes[n.node] }
+
+func (n jsonValue) raw() []byte { return n.tree.text[n.at().start:n.at().end] }
+
+func (n jsonValue) kind() byte { return jsonKind(n.raw()) }
+
+// text returns the value of a string, which may be a part of the text; nil for the zero value.
+func (n jsonValue) text() []byte {
+	if n.tree == nil {
+		return nil
+	}
+	return unescapeJSON(n.raw())
+}
+
+// size returns the number of members or elements.
+func (n jsonValue) size() int { return int(n.at().size) }
+
+// inner returns the members or elements of a value in their order, each with its name; elements have none.
+func (n jsonValue) inner() iter.Seq2[jsonValue, jsonValue] {
+	return func(yield func(name, value jsonValue) bool) {
+		var name jsonValue
+		object, next := n.kind() == '{', n.node+1
+		for range n.size() {
+			if object {
+				name = jsonValue{n.tree, next}
+				next++
+			}
+			value := jsonValue{n.tree, next}
+			if next = int(value.at().next); !yield(name, value) {
+				return
+			}
+		}
+	}
+}
+
+// elements returns the elements of an array.
+func (n jsonValue) elements() (all []jsonValue) {
+	for _, value := range n.inner() {
+		all = append(all, value)
+	}
+	return all
+}
+
+// find returns a member of an object.
+func (n jsonValue) find(name string) (value jsonValue, ok bool) {
+	if n.kind() != '{' {
+		return jsonValue{}, false
+	}
+	if n.size() <= fewJSONMembers {
+		for key, value := range n.inner() {
+			if string(key.text()) == name {
+				return value, true
+			}
+		}
+		return jsonValue{}, false
+	}
+	index := n.tree.index[n.node]
+	if index == nil {
+		index = make(map[string]int, n.size())
+		for key, value := range n.inner() {
+			index[string(key.text())] = value.node
+		}
+		if n.tree.index == nil {
+			n.tree.index = map[int]map[string]int{}
+		}
+		n.tree.index[n.node] = index
+	}
+	node, ok := index[name]
+	return jsonValue{n.tree, node}, ok
+}
+
+func (n jsonValue) has(name string) bool {
+	_, ok := n.find(name)
+	return ok
+}
+
+// within reports whether another value is the same, or has every member of n with the same value: its objects outside of
+// arrays may then have further members. Numbers are compared by value.
+func (n jsonValue) within(other jsonValue) bool {
+	if n.kind() != '{' || other.kind() != '{' {
+		return n.kind() == other.kind() && n.size() == other.size() && bytes.Equal(n.normal(nil), other.normal(nil))
+	}
+	for name, value := range n.inner() {
+		if found, ok := other.find(string(name.text())); !ok || !value.within(found) {
+			return false
+		}
+	}
+	return true
+}
+
+// leaves returns the number of values at all levels that are not objects.
+func (n jsonValue) leaves() int {
+	if n.kind() != '{' {
+		return 1
+	}
+	count := 0
+	for _, value := range n.inner() {
+		count += value.leaves()
+	}
+	return count
+}
+
+// shown returns the value as messages have it.
+func (n jsonValue) shown() string {
+	switch n.kind() {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	}
+	return clipText(string(redact(n.raw())), 80)
+}
+
+// decimal is an exact number: its digits, times ten to the power of the exponent. Neither
+// end of the digits is 0; zero has none.
+type decimal struct {
+	negative bool
+	digits   string
+	exponent int
+}
+
+// parseDecimal reads a JSON number.
+func parseDecimal(raw []byte) (d decimal) {
+	s := strings.TrimSpace(string(raw))
+	s, d.negative = strings.CutPrefix(s, "-")
+	if i := strings.IndexAny(s, "eE"); i >= 0 {
+		d.exponent, _ = strconv.Atoi(s[i+1:]) // out of range: the nearest int
+		d.exponent = min(max(d.exponent, -1<<60), 1<<60)
+		s = s[:i]
+	}
+	whole, fraction, _ := strings.Cut(s, ".")
+	digits := strings.TrimRight(whole+fraction, "0")
+	d.exponent += len(whole) - len(digits)
+	if d.digits = strings.TrimLeft(digits, "0"); d.digits == "" {
+		return decimal{}
+	}
+	return d
+}
+
+func (d decimal) integer() bool { return d.exponent >= 0 }
+
+func (d decimal) append(dst []byte) []byte {
+	return fmt.Appendf(dst, "%s%se%d", pick(d.negative, "-", ""), cmp.Or(d.digits, "0"), d.exponent)
+}
+
+// sign returns -1, 0 or 1.
+func (d decimal) sign() int { return pick(d.digits == "", 0, pick(d.negative, -1, 1)) }
+
+func (d decimal) compare(other decimal) int {
+	if d.sign() != other.sign() || d.sign() == 0 {
+		return cmp.Compare(d.sign(), other.sign())
+	}
+	return d.sign() * cmp.Or(
+		// Neither begins with 0, so the place of the first digit decides, and then the digits as texts.
+		cmp.Compare(len(d.digits)+d.exponent, len(other.digits)+other.exponent),
+		strings.Compare(d.digits, other.digits))
+}
+
+// multipleOf reports whether d is a multiple of a number above 0.
+func (d decimal) multipleOf(of decimal) bool {
+	if d.exponent < of.exponent { // the digits of a multiple would end in 0, which digits never do
+		return d.digits == ""
+	}
+	divisor, _ := new(big.Int).SetString(of.digits, 10)
+	shift := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(d.exponent)-int64(of.exponent)), divisor)
+	rest := new(big.Int)
+	for chunk := range slices.Chunk([]byte(d.digits), 18) { // a million digits at once would take seconds
+		n, _ := strconv.ParseInt(string(chunk), 10, 64)
+		rest.Mul(rest, new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(len(chunk))), nil))
+		rest.Mod(rest.Add(rest, big.NewInt(n)), divisor)
+	}
+	return rest.Mod(rest.Mul(rest, shift), divisor).Sign() == 0
 }

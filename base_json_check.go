@@ -27,10 +27,9 @@ func (e *jsonError) Error() string {
 	return fmt.Sprintf("invalid JSON at offset %d: %s", e.offset, e.reason)
 }
 
-// checkJSON (hot path: BenchmarkCheckJSON) accepts exactly one JSON value, with white space around it, that conforms
-// strictly to RFC 8259 and has valid UTF-8, no lone surrogate, no U+0000, no duplicate
-// member, at most 64 levels, and only numbers that are finite as a float64. The error is
-// a *jsonError about the first problem.
+// checkJSON (hot path: BenchmarkCreate) accepts exactly one JSON value, with white space around it, that conforms
+// strictly to RFC 8259 and has valid UTF-8, no lone surrogate, no U+0000, no duplicate member, at most 64 levels, and
+// only numbers that are finite as a float64. The error is a *jsonError about the first problem.
 //
 // It allocates only for an error, for numbers that may be too large, and for objects with
 // more than 16 members or with escapes in a member's name.
@@ -156,8 +155,7 @@ func (s *jsonScanner) array(i, depth int) (int, *jsonError) {
 	}
 }
 
-// string scans the string whose opening quote is at i and reports whether it
-// contains an escape.
+// string scans the string whose opening quote is at i and reports whether it contains an escape.
 func (s *jsonScanner) string(i int) (end int, escaped bool, err *jsonError) {
 	for i++; ; {
 		for i < len(s.data) && jsonPlain[s.data[i]] {
@@ -270,8 +268,10 @@ func (s *jsonScanner) number(i int) (end int, err *jsonError) {
 		}
 	}
 	// Without an exponent, fewer than 309 digits are always below the largest float64.
-	if (exponent || i-start > 308) && !jsonFinite(s.data[start:i]) {
-		return 0, &jsonError{start, "number beyond the range of a float64"}
+	if exponent || i-start > 308 {
+		if _, err := strconv.ParseFloat(string(s.data[start:i]), 64); err != nil {
+			return 0, &jsonError{start, "number beyond the range of a float64"}
+		}
 	}
 	return i, nil
 }
@@ -285,22 +285,6 @@ func (s *jsonScanner) digits(i int) (int, *jsonError) {
 		i++
 	}
 	return i, nil
-}
-
-// jsonFinite reports whether a number is finite as a float64. Its length and its
-// exponent nearly always tell.
-func jsonFinite(number []byte) bool {
-	digits, exponent := len(number), 0
-	if e := bytes.IndexAny(number, "eE"); e >= 0 {
-		digits = e
-		exponent, _ = strconv.Atoi(string(number[e+1:])) // out of range: the nearest int
-	}
-	if -9999 <= exponent && exponent <= 308-digits {
-		return true // below 1e308
-	}
-	// strconv clips exponents beyond 9999, as later readers of the text do.
-	_, err := strconv.ParseFloat(string(number), 64)
-	return err == nil
 }
 
 func (s *jsonScanner) space(i int) int { return skipJSONSpace(s.data, i) }
@@ -355,7 +339,7 @@ type jsonSpan struct{ start, end int }
 type jsonNames struct {
 	count int
 	few   [fewJSONMembers]jsonSpan
-	table []uint32 // a hash table, at most half full: the offset of each name, which is never 0
+	table map[uint64]int // the offset of each name by its hash, or by the next free number
 }
 
 // add adds a name of s and reports whether it is new.
@@ -363,15 +347,12 @@ func (n *jsonNames) add(s *jsonScanner, name jsonSpan, escaped bool) bool {
 	if n.table == nil && (escaped || n.count == len(n.few)) {
 		// Few names are compared one by one, which needs no memory. With many this would be quadratic, and names with
 		// escapes must be compared by what they spell.
-		n.table = make([]uint32, 4*len(n.few))
+		n.table = map[uint64]int{}
 		for _, other := range n.few[:n.count] {
 			n.enter(s, other)
 		}
 	}
 	if n.table != nil {
-		if n.count++; 2*n.count > len(n.table) {
-			n.grow(s)
-		}
 		return n.enter(s, name)
 	}
 	for _, other := range n.few[:n.count] {
@@ -387,23 +368,14 @@ func (n *jsonNames) add(s *jsonScanner, name jsonSpan, escaped bool) bool {
 // enter enters a name into the table unless it is there.
 func (n *jsonNames) enter(s *jsonScanner, name jsonSpan) bool {
 	key := unescapeJSON(s.data[name.start:name.end])
-	place := maphash.Bytes(jsonNameSeed, key) % uint64(len(n.table))
-	for ; n.table[place] != 0; place = (place + 1) % uint64(len(n.table)) {
-		other := int(n.table[place])
-		if bytes.Equal(unescapeJSON(s.data[other:skipJSONString(s.data, other)]), key) {
-			return false
+	for hash := maphash.Bytes(jsonNameSeed, key); ; hash++ {
+		at, taken := n.table[hash]
+		if !taken {
+			n.table[hash] = name.start
+			return true
 		}
-	}
-	n.table[place] = uint32(name.start)
-	return true
-}
-
-func (n *jsonNames) grow(s *jsonScanner) {
-	before := n.table
-	n.table = make([]uint32, 2*len(before))
-	for _, at := range before {
-		if at != 0 {
-			n.enter(s, jsonSpan{int(at), skipJSONString(s.data, int(at))})
+		if bytes.Equal(unescapeJSON(s.data[at:skipJSONString(s.data, at)]), key) {
+			return false
 		}
 	}
 }

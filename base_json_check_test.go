@@ -11,7 +11,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"math/big"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -69,99 +68,49 @@ func TestCheckJSONRefuses(t *testing.T) {
 	}{
 		{"", 0, unexpectedEnd},
 		{" \n", 2, unexpectedEnd},
-		{`{"a":`, 5, unexpectedEnd},
-		{`["a`, 3, unexpectedEnd},
-		{`tru`, 3, unexpectedEnd},
-		{`-`, 1, unexpectedEnd},
-		{`1.`, 2, unexpectedEnd},
-		{`1e+`, 3, unexpectedEnd},
-		{`"\`, 2, unexpectedEnd},
-		{`"\u00e`, 6, unexpectedEnd},
-		{`"\ud83d\ude`, 11, unexpectedEnd},
-		{"\"\xe2\x82", 3, unexpectedEnd},
 
 		{"\ufeff{}", 0, "unexpected character '\\ufeff', want a value"},
 		{"\xff\xfe{\x00", 0, "UTF-16; want UTF-8"},
 		{"{\x00}\x00", 1, "UTF-16; want UTF-8"},
-		{"\x00{\x00}", 0, "UTF-16; want UTF-8"},
 		{"[\ufeff]", 1, "unexpected character '\\ufeff', want a value"},
-		{"\x00", 0, `unexpected character '\x00', want a value`},
 		{"{}\x00", 2, `unexpected character '\x00', want the end`},
 		{"\xff", 0, "invalid UTF-8"},
 		{"1\xff", 1, "invalid UTF-8"},
-		{"[1,\v2]", 3, `unexpected character '\v', want a value`},
-		{"[1,\u00a02]", 3, `unexpected character '\u00a0', want a value`},
 		{`{} {}`, 3, `unexpected character '{', want the end`},
-		{`1 2`, 2, `unexpected character '2', want the end`},
-		{`01`, 1, `unexpected character '1', want the end`},
 		{`-a`, 1, `unexpected character 'a', want a digit`},
-		{`+1`, 0, `unexpected character '+', want a value`},
-		{`.5`, 0, `unexpected character '.', want a value`},
 		{`[1.]`, 3, `unexpected character ']', want a digit`},
-		{`[1e]`, 3, `unexpected character ']', want a digit`},
-		{`0x10`, 1, `unexpected character 'x', want the end`},
-		{`NaN`, 0, `unexpected character 'N', want a value`},
 		{`nul1`, 3, `unexpected character '1', want null`},
-		{`True`, 0, `unexpected character 'T', want a value`},
-		{`'a'`, 0, `unexpected character '\'', want a value`},
-		{`// a`, 0, `unexpected character '/', want a value`},
-		{`[1,]`, 3, `unexpected character ']', want a value`},
-		{`[,1]`, 1, `unexpected character ',', want a value`},
 		{`[1 2]`, 3, `unexpected character '2', want ',' or ']'`},
 		{`[1}`, 2, `unexpected character '}', want ',' or ']'`},
 		{`{"a":1,}`, 7, `unexpected character '}', want a member name`},
 		{`{a:1}`, 1, `unexpected character 'a', want a member name`},
 		{`{"a" 1}`, 5, `unexpected character '1', want ':'`},
 		{`{"a":1 "b":2}`, 7, `unexpected character '"', want ',' or '}'`},
-		{`{"a":}`, 5, `unexpected character '}', want a value`},
 
 		{"\"a\nb\"", 2, "U+000A in a string"},
 		{"\"a\x00b\"", 2, "U+0000 in a string"},
 		{`"ab\u0000"`, 3, "U+0000 in a string"},
-		{`{"\u0000":1}`, 2, "U+0000 in a string"},
 		{`"\a"`, 1, "invalid escape"},
 		{`"\U0041"`, 1, "invalid escape"},
-		{`"\u12g4"`, 1, "invalid escape"},
-		{`"\u12"`, 1, "invalid escape"},
-		{"\"ab\xff\"", 3, "invalid UTF-8"},
-		{"\"\xc0\xaf\"", 1, "invalid UTF-8"},
-		{"\"\xed\xa0\x80\"", 1, "invalid UTF-8"},
-		{"\"\xf5\x80\x80\x80\"", 1, "invalid UTF-8"},
-		{"{\"\x80\":1}", 2, "invalid UTF-8"},
 		{`"a\ud83d"`, 2, `lone surrogate \ud83d`},
 		{`"a\ud83db"`, 2, `lone surrogate \ud83d`},
 		{`"\ud83d\n"`, 1, `lone surrogate \ud83d`},
-		{`"\ud83d\u0041"`, 1, `lone surrogate \ud83d`},
-		{`"\ud83d\ud83d\ude00"`, 1, `lone surrogate \ud83d`},
-		{`"\uDE00\uD83D"`, 1, `lone surrogate \ude00`},
-		{`{"\ude00":1}`, 2, `lone surrogate \ude00`},
 
 		{`{"a":1234567890,"a":1}`, 16, `duplicate member "a"`},
 		{`{"a":1,"\u0061":2}`, 7, `duplicate member "a"`},
 		{`{"\u0061":1,"a":2}`, 12, `duplicate member "a"`},
 		{`{"\u0061":1,"\u0061":2}`, 12, `duplicate member "a"`},
-		{`{"😀":1,"\ud83d\ude00":2}`, 10, `duplicate member "😀"`},
-		{`{"":1,"":2}`, 6, `duplicate member ""`},
-		{`{"\n":1,"\n":2}`, 8, `duplicate member "\n"`},
-		{`{"a":{"b":1,"c":{"b":[]},"b":2}}`, 25, `duplicate member "b"`},
-		{`[{"a":{"a":1},"a":1}]`, 14, `duplicate member "a"`},
-		{`{"a":1,"a":x}`, 7, `duplicate member "a"`},
 		{`{"x` + strings.Repeat("é", 50) + `":1,"x` + strings.Repeat("é", 50) + `":1}`, 107,
 			`duplicate member "x` + strings.Repeat("é", 31) + `…"`},
 
 		{`[1e400]`, 1, tooLarge},
 		{`-1e309`, 0, tooLarge},
 		{`1.8e308`, 0, tooLarge},
-		{`1.7976931348623159e308`, 0, tooLarge},
-		{`0.001e312`, 0, tooLarge},
-		{`1e99999999999999999999`, 0, tooLarge},
-		{"[" + strings.Repeat("9", 309) + "]", 1, tooLarge},
-		{"1" + strings.Repeat("0", 400) + ".5", 0, tooLarge},
+		{strings.Repeat("9", 309), 0, tooLarge},
 
 		{nestedJSONArrays(65), 64, "deeper than 64 levels"},
 		{strings.Repeat("[", 10_000_000), 64, "deeper than 64 levels"},
 		{strings.Repeat(`{"a":`, 10_000), 320, "deeper than 64 levels"},
-		{strings.Repeat(` [`, 64) + `{}`, 128, "deeper than 64 levels"},
 	} {
 		got, ok := errors.AsType[*jsonError](checkJSON([]byte(tt.text)))
 		if !ok {
@@ -171,13 +120,6 @@ func TestCheckJSONRefuses(t *testing.T) {
 		if *got != (jsonError{tt.offset, tt.reason}) {
 			t.Errorf("%.60q: got %q at %d; want %q at %d", tt.text, got.reason, got.offset, tt.reason, tt.offset)
 		}
-	}
-}
-
-func TestJSONErrorText(t *testing.T) {
-	got := checkJSON([]byte(`{"a":12345678901,"a":1}`)).Error()
-	if want := `invalid JSON at offset 17: duplicate member "a"`; got != want {
-		t.Errorf("got %s; want %s", got, want)
 	}
 }
 
@@ -199,31 +141,6 @@ func TestCheckJSONFindsDuplicatesAtEverySize(t *testing.T) {
 	}
 }
 
-// A text cut off anywhere ends unexpectedly, at its end, unless the rest is complete.
-func TestCheckJSONPrefixes(t *testing.T) {
-	t.Parallel()
-	texts := []string{
-		`{"a\u00e9\ud83d\ude00é€😀":[-1.25e+10,true,false,null,"\n"], "b" : {} }`,
-		` [ 0.5 , 12e3 ] `,
-	}
-	for n := range uint64(30) {
-		texts = append(texts, string(newJSONMaker(n).text()))
-	}
-	for _, text := range texts {
-		for n := range len(text) {
-			prefix := text[:n]
-			err := checkJSON([]byte(prefix))
-			if err == nil && json.Valid([]byte(prefix)) {
-				continue
-			}
-			got, ok := errors.AsType[*jsonError](err)
-			if !ok || *got != (jsonError{n, "unexpected end"}) {
-				t.Errorf("%q: got %v; want an unexpected end at %d", prefix, err, n)
-			}
-		}
-	}
-}
-
 func TestCheckJSONAgreesOnGeneratedTexts(t *testing.T) {
 	sequential(t)
 	t.Parallel()
@@ -235,55 +152,6 @@ func TestCheckJSONAgreesOnGeneratedTexts(t *testing.T) {
 		}
 		for range 50 {
 			compareJSONWithReference(t, m.damaged(text))
-		}
-	}
-}
-
-// Numbers around the largest float64, with the point in every place.
-func TestJSONFiniteAgreesWithStrconv(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(1, 2))
-	for range size(5_000, 20_000) {
-		digits := "17976931348623157081" // a little above the greatest
-		number := digits[:1+r.IntN(len(digits))]
-		if r.IntN(2) == 0 {
-			number += strconv.Itoa(r.IntN(1000))
-		}
-		exponent := 305 + r.IntN(6)
-		switch r.IntN(3) {
-		case 0:
-			number = number[:1] + "." + number[1:] + "0"
-		case 1:
-			exponent -= len(number) - 1
-		case 2:
-			zeros := r.IntN(400)
-			number = "0." + strings.Repeat("0", zeros) + number
-			exponent += zeros + 1
-		}
-		number += "e" + strconv.Itoa(exponent)
-		_, err := strconv.ParseFloat(number, 64)
-		if got, want := checkJSON([]byte(number)) == nil, err == nil; got != want {
-			t.Errorf("%s: got finite %v; want %v", number, got, want)
-		}
-	}
-}
-
-// 2^1024 - 2^970 is halfway between the largest float64 and the next power of two, and
-// the smallest number that rounds up.
-func TestJSONFiniteAtTheLimit(t *testing.T) {
-	limit := new(big.Int).Lsh(big.NewInt(1<<54-1), 970)
-	below := new(big.Int).Sub(limit, big.NewInt(1))
-	for number, want := range map[string]bool{
-		limit.String():         false,
-		limit.String() + "e-0": false,
-		below.String():         true,
-		below.String() + "." + strings.Repeat("9", 1000): true,
-		"-" + below.String():                             true,
-		below.String() + "0e-1":                          true,
-		limit.String() + "0e-1":                          false,
-	} {
-		if got := checkJSON([]byte(number)) == nil; got != want {
-			t.Errorf("%s: got finite %v; want %v", number, got, want)
 		}
 	}
 }
@@ -537,37 +405,6 @@ const jsonCreationBody = `{"name": "order_processing", "namespace": "ecommerce",
     "total": 44.98, "note": null},
   "initiator": "web", "source_system": "shop", "reason": "order \"1234567\" was paid",
   "tags": ["paid", "priority"], "priority": 5, "correlation_id": "019a2b3c-4d5e-7f80-8123-456789abcdef"}`
-
-func BenchmarkCheckJSON(b *testing.B) {
-	numbers := "[" + strings.Repeat("12345.678,", 10_000) + "0]"
-	for _, bench := range []struct{ name, text string }{
-		{"creation body", jsonCreationBody},
-		{"object of 16", jsonObjectOf(16, jsonMemberName)},
-		{"object of 17", jsonObjectOf(17, jsonMemberName)},
-		{"object of 100000", jsonObjectOf(100_000, jsonMemberName)},
-		{"numbers", numbers},
-		{"long string", `"` + strings.Repeat("lorem ipsum ", 10_000) + `"`},
-		{"unicode", `"` + strings.Repeat("Übergröße 漢字 ", 10_000) + `"`},
-		{"largest numbers", "[" + strings.Repeat(strings.Repeat("1", 309)+",", 1000) + "0]"},
-		{"objects with escaped names", "[" + strings.Repeat(`{"\u0061":1},`, 10_000) + "0]"},
-	} {
-		data := []byte(bench.text)
-		b.Run(bench.name+"/checkJSON", func(b *testing.B) {
-			b.SetBytes(int64(len(data)))
-			b.ReportAllocs()
-			for b.Loop() {
-				noError(b, checkJSON(data))
-			}
-		})
-		b.Run(bench.name+"/json.Valid", func(b *testing.B) {
-			b.SetBytes(int64(len(data)))
-			b.ReportAllocs()
-			for b.Loop() {
-				json.Valid(data)
-			}
-		})
-	}
-}
 
 // utf16Text returns a text as Windows programs write "Unicode".
 func utf16Text(text string) []byte {

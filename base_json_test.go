@@ -5,40 +5,15 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 )
 
-func TestCanonicalJSONSortsManyMembers(t *testing.T) {
-	const n = 1000
-	text := jsonObjectOf(n, func(i int) string { return jsonMemberName(n - 1 - i) })
-	var names, want []string
-	for key, value := range jsonMembers(canonicalJSON(nil, []byte(text))) {
-		names = append(names, key)
-		want = append(want, jsonMemberName(n-1-must(strconv.Atoi(string(value)))(t)))
-	}
-	if len(names) != n || !slices.IsSorted(names) || !slices.Equal(names, want) {
-		t.Errorf("got %d members, sorted %v, with their values %v; want %d, true, true",
-			len(names), slices.IsSorted(names), slices.Equal(names, want), n)
-	}
-}
-
 // The functions for accepted texts, compared with tables and encoding/json.
-
-func TestJSONKind(t *testing.T) {
-	for text, want := range map[string]byte{
-		`{}`: '{', "\n [1]": '[', `"a"`: '"', `null`: 'n', `true`: 't', `false`: 'f',
-		`0`: '0', `7`: '0', `-7`: '0', ``: 0, ` `: 0,
-	} {
-		if got := jsonKind([]byte(text)); got != want {
-			t.Errorf("%q: got %q; want %q", text, got, want)
-		}
-	}
-}
 
 func TestJSONString(t *testing.T) {
 	for _, tt := range []struct {
@@ -153,25 +128,6 @@ func TestJSONPartsCannotGrowIntoTheText(t *testing.T) {
 	}
 }
 
-func TestWalkingDoesNotAllocate(t *testing.T) {
-	data, sum := []byte(jsonCreationBody), 0
-	if got := testing.AllocsPerRun(100, func() {
-		for key, value := range jsonMemberBytes(data) {
-			switch string(key) {
-			case "priority":
-				n, _ := jsonInt(value)
-				sum += int(n)
-			case "tags":
-				for tag := range jsonElements(value) {
-					sum += len(tag)
-				}
-			}
-		}
-	}); got != 0 {
-		t.Errorf("got %v allocations; want none", got)
-	}
-}
-
 func TestCompactJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                      "",
@@ -204,21 +160,6 @@ func TestMergeObjects(t *testing.T) {
 	} {
 		if got := string(mergeObjects([]byte("x"), []byte(tt.base), []byte(tt.over))); got != "x"+tt.want {
 			t.Errorf("%s: got %s; want x%s", tt.name, got, tt.want)
-		}
-	}
-}
-
-func TestMergeObjectsOfEverySize(t *testing.T) {
-	for _, sizes := range [][2]int{{3, 40}, {40, 3}, {16, 16}, {17, 17}, {100, 1000}} {
-		base := jsonObjectOf(sizes[0], jsonMemberName)
-		over := jsonObjectOf(sizes[1], func(i int) string { return jsonMemberName(2 * i) })
-		got := decodeJSON(t, mergeObjects(nil, []byte(base), []byte(over)))
-		want := decodeJSON(t, []byte(base)).(map[string]any)
-		for name, v := range decodeJSON(t, []byte(over)).(map[string]any) {
-			want[name] = v
-		}
-		if !reflect.DeepEqual(got, any(want)) {
-			t.Errorf("%v: got %v; want %v", sizes, got, want)
 		}
 	}
 }
@@ -264,8 +205,8 @@ func checkJSONMeaning(t *testing.T, text []byte) {
 // walkedJSONObject returns the members of text, or none, in an object without white space.
 func walkedJSONObject(text []byte) []byte {
 	dst := []byte("{")
-	for w := walkJSON(text, '{'); w.nextMember(); {
-		dst = appendJSONMember(dst, 1, w.name, w.value)
+	for name, value := range jsonParts(text, '{') {
+		dst = appendJSONMember(dst, 1, name, value)
 	}
 	return append(dst, '}')
 }
@@ -330,67 +271,6 @@ func FuzzAppendJSONString(f *testing.F) {
 	})
 }
 
-func BenchmarkCompactJSON(b *testing.B) {
-	data, dst := []byte(jsonCreationBody), make([]byte, 0, 1024)
-	b.Run("compactJSON", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			compactJSON(dst, data)
-		}
-	})
-	b.Run("json.Compact", func(b *testing.B) {
-		b.ReportAllocs()
-		var buf bytes.Buffer
-		for b.Loop() {
-			buf.Reset()
-			json.Compact(&buf, data)
-		}
-	})
-}
-
-func BenchmarkJSONMembers(b *testing.B) {
-	data := []byte(jsonCreationBody)
-	b.Run("strings", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			for range jsonMembers(data) {
-			}
-		}
-	})
-	b.Run("bytes", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			for range jsonMemberBytes(data) {
-			}
-		}
-	})
-}
-
-func BenchmarkMergeObjects(b *testing.B) {
-	base, over, dst := []byte(`{"currency":"EUR","priority":1}`), []byte(jsonCreationBody), make([]byte, 0, 1024)
-	b.ReportAllocs()
-	for b.Loop() {
-		mergeObjects(dst, base, over)
-	}
-}
-
-// TestSkipLongArrays skips arrays of strings, and what looks like them.
-func TestSkipLongArrays(t *testing.T) {
-	names := strings.Repeat(`"name",`, 20)
-	for _, text := range []string{
-		`[` + names + `"last"]`, `[ ` + names + ` "last" ]`, `[` + names + `"a]b"]`, `[` + names + `"a[b"]`,
-		`[` + names + `"a\"]b"]`, `[` + names + `"a\\"]`, `[` + names + `["b"],"c"]`, `[` + names + `{"b":[]},"c"]`,
-		`[` + names + `1,null]`, `["a",` + names + `{"b":"]"}]`, `{"a":[` + names + `"b"],"c":["d"]}`, `[[` + names + `"b"],"c"]`,
-	} {
-		if err := checkJSON([]byte(text)); err != nil {
-			t.Fatal(text, err)
-		}
-		if got := skipJSONValue([]byte(text+`,"x"]`), 0); got != len(text) {
-			t.Errorf("%s: got an end at %d; want %d", text, got, len(text))
-		}
-	}
-}
-
 func TestCanonicalJSON(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"nothing", ``, ``},
@@ -425,24 +305,234 @@ func TestCanonicalJSONIsOneForAllSpellings(t *testing.T) {
 	}
 }
 
-// A deep text in the wrong order is not scanned again at each level.
-func BenchmarkCanonicalJSON(b *testing.B) {
-	const levels = 62
-	long := `"` + strings.Repeat("x", 100_000) + `"`
-	deep := strings.Repeat(`{"b":1,"a":`, levels) + long + strings.Repeat("}", levels)
-	for _, bench := range []struct{ name, text string }{
-		{"creation body", jsonCreationBody},
-		{"sorted", jsonObjectOf(16, func(i int) string { return string(rune('a' + i)) })},
-		{"deep", deep},
-		{"object of 100000", jsonObjectOf(100_000, jsonMemberName)},
-	} {
-		data, dst := []byte(bench.text), make([]byte, 0, 2*len(bench.text))
-		b.Run(bench.name, func(b *testing.B) {
-			b.SetBytes(int64(len(data)))
-			b.ReportAllocs()
-			for b.Loop() {
-				canonicalJSON(dst, data)
-			}
-		})
+func FuzzJSONText(f *testing.F) {
+	for n := range uint64(20) {
+		f.Add(newJSONMaker(n).text())
 	}
+	f.Add([]byte(jsonCreationBody))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if checkJSON(text) != nil {
+			return
+		}
+		checkJSONMeaning(t, text)
+		checkJSONTree(t, text)
+		checkJSONWalk(t, text)
+		if got, ok := jsonInt(text); jsonIntegerLiteral(text) && (!ok || got != decodedJSONInt(t, text)) {
+			t.Fatalf("%q: got %d, %v", text, got, ok)
+		}
+	})
+}
+
+// checkJSONTree checks that a tree has every value of a text at its place, within the memory that was foreseen.
+func checkJSONTree(t *testing.T, text []byte) {
+	t.Helper()
+	n := newJSONValue(text)
+	if got, most := len(n.tree.nodes)*jsonNodeBytes, treeBytes(text); got > most || cap(n.tree.nodes)*jsonNodeBytes > most {
+		t.Fatalf("%q: got %d bytes; want at most %d", text, got, most)
+	}
+	var rebuilt func(n jsonValue) any
+	rebuilt = func(n jsonValue) any {
+		switch n.kind() {
+		case '{':
+			object := map[string]any{}
+			for name, value := range n.inner() {
+				object[string(name.text())] = rebuilt(value)
+				if found, ok := n.find(string(name.text())); !ok || found != value {
+					t.Fatalf("%q: got %v for %s; want it found", text, found, name.raw())
+				}
+			}
+			return object
+		case '[':
+			list := []any{}
+			for _, value := range n.inner() {
+				list = append(list, rebuilt(value))
+			}
+			return list
+		}
+		return decodeJSON(t, n.raw())
+	}
+	if got, want := rebuilt(n), decodeJSON(t, text); !reflect.DeepEqual(got, want) {
+		t.Fatalf("%q: got %v; want %v", text, got, want)
+	}
+	if !sameJSON(text, canonicalJSON(nil, text)) {
+		t.Fatalf("%q: got another value than the canonical form; want the same", text)
+	}
+}
+
+// TestJSONWithin compares values, whole and in part.
+func TestJSONWithin(t *testing.T) {
+	for _, row := range []struct {
+		a, b       string
+		same, part bool
+	}{
+		{`1`, `1.0`, true, true}, {`1e2`, `100`, true, true}, {`-0`, `0`, true, true}, {`1`, `"1"`, false, false},
+		{`"\u0061"`, `"a"`, true, true}, {`null`, `false`, false, false}, {`true`, `false`, false, false},
+		{`[1,[2,{"a":3}]]`, `[1.0,[2,{"a":3e0}]]`, true, true}, {`[1]`, `[1,2]`, false, false}, {`[1,2]`, `[2,1]`, false, false},
+		{`{"a":1,"b":2}`, `{"b":2,"a":1}`, true, true}, {`{"a":1}`, `{"a":1,"b":2}`, false, true}, {`{"a":1,"b":2}`, `{"a":1}`, false, false},
+		{`{"a":{}}`, `{"a":{"b":1}}`, false, true}, {`{"a":[{}]}`, `{"a":[{"b":1}]}`, false, false}, {`{}`, `[]`, false, false},
+		{jsonObjectOf(40, jsonMemberName), jsonObjectOf(50, jsonMemberName), false, true},
+	} {
+		for more, want := range map[bool]bool{false: row.same, true: row.part} {
+			got := sameJSON([]byte(row.a), []byte(row.b))
+			if more {
+				got = newJSONValue([]byte(row.a)).within(newJSONValue([]byte(row.b)))
+			}
+			if got != want {
+				t.Errorf("%.60s in %.60s, more %v: got %v; want %v", row.a, row.b, more, got, want)
+			}
+		}
+	}
+}
+
+func jsonIntegerLiteral(text []byte) bool {
+	_, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+	return err == nil
+}
+
+func decodedJSONInt(t *testing.T, text []byte) int64 {
+	n, err := decodeJSON(t, text).(json.Number).Int64()
+	if err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return n
+}
+
+// sameJSON reports whether two texts spell the same value.
+func sameJSON(a, b []byte) bool {
+	return bytes.Equal(newJSONValue(a).normal(nil), newJSONValue(b).normal(nil))
+}
+
+func TestAppendJSONString(t *testing.T) {
+	for s, want := range map[string]string{
+		"":                        `""`,
+		"plain / <html> & 'x'":    `"plain / <html> & 'x'"`,
+		"\"\\\b\f\n\r\t":          `"\"\\\b\f\n\r\t"`,
+		"\x00\x01\x1f\x7f":        "\"\\u0000\\u0001\\u001f\x7f\"",
+		"é€😀\u2028\ufeff\ufffd":   "\"é€😀\u2028\ufeff\ufffd\"",
+		"a\xffb\xe2\x82c\xed\xa0": "\"a\ufffdb\ufffd\ufffdc\ufffd\ufffd\"",
+	} {
+		if got := string(appendJSONString([]byte("x"), s)); got != "x"+want {
+			t.Errorf("%q: got %s; want x%s", s, got, want)
+		}
+	}
+}
+
+// wireView has members of all kinds that views have.
+type wireView struct {
+	Name   string            `json:"name"`
+	Plain  wirePart          `json:"plain"`
+	Parts  []wirePart        `json:"parts"`
+	Names  []string          `json:"names"`
+	Raw    json.RawMessage   `json:"raw"`
+	NoRaw  json.RawMessage   `json:"no_raw"`
+	Any    any               `json:"any"`
+	None   any               `json:"none"`
+	Deep   *wireDeep         `json:"deep"`
+	NoDeep *wireDeep         `json:"no_deep"`
+	Few    []int             `json:"few,omitempty"`
+	No     []int             `json:"no,omitempty"`
+	NoText string            `json:"no_text,omitempty"`
+	NoNum  int               `json:"no_num,omitempty"`
+	NoPart *wirePart         `json:"no_part,omitempty"`
+	Table  map[string]string `json:"table"`
+	ID     uuid              `json:"id"`
+	At     zonedTime         `json:"at"`
+	Hidden []int             `json:"-"`
+	Untold []string
+	wirePart
+	*wireDeep
+	secret []int
+}
+
+type wirePart struct {
+	N    int     `json:"n"`
+	Text *string `json:"text"`
+	Bare float64
+}
+
+type wireDeep struct {
+	All [][]wirePart `json:"all"`
+}
+
+func wireViews() []any {
+	text := "<a> & \"b\" ü\n"
+	full := wireView{
+		Name: text, Plain: wirePart{1, &text, 0.5}, Parts: []wirePart{{2, nil, 1e21}, {}}, Names: []string{"", text},
+		Raw: json.RawMessage(`{"a":[1,"<"]}`), Any: []wirePart{{3, &text, 0}}, Deep: &wireDeep{[][]wirePart{nil, {}, {{}}}},
+		Few: []int{0}, Table: map[string]string{"b": "1", "a": text}, ID: uuid{15: 1}, At: zonedTime(testStart),
+		Hidden: []int{1}, Untold: []string{"told"}, wirePart: wirePart{N: 4}, wireDeep: &wireDeep{}, secret: []int{1},
+	}
+	return []any{full, &full, wireView{}, []wireView{full, {}}, map[string]wirePart{"x": {}}, nil, "text", 7, true,
+		[]any{nil, 1, "a", []string(nil)}, (*wireView)(nil), json.RawMessage(nil), zonedTime(0)}
+}
+
+// TestWriterWritesLikeEncodingJSON, for views of all kinds.
+func TestWriterWritesLikeEncodingJSON(t *testing.T) {
+	for _, v := range wireViews() {
+		var want bytes.Buffer
+		noError(t, encodeJSON(&want, v))
+		if got := string(jsonOf(v)); got+"\n" != want.String() {
+			t.Errorf("%T: got\n%s\nwant\n%s", v, got, &want)
+		}
+	}
+	var o jsonWriter
+	if o.value([]any{1, math.NaN()}); o.err == nil {
+		t.Errorf("got %s; want an error", o.b)
+	}
+}
+
+// pieceSink collects pieces, up to a number.
+type pieceSink struct {
+	pieces [][]byte
+	most   int
+}
+
+func (s *pieceSink) pass(piece []byte) error {
+	if len(s.pieces) == s.most {
+		return errors.New("enough")
+	}
+	s.pieces = append(s.pieces, bytes.Clone(piece))
+	return nil
+}
+
+func (s *pieceSink) hold(int) error { return nil }
+
+// TestWriterPassesPieces: a long text goes out in pieces, which are not much longer than
+// jsonPiece unless they are passed on as they are, and ends with the first failure.
+func TestWriterPassesPieces(t *testing.T) {
+	raw := json.RawMessage(`"` + strings.Repeat("r", 3*jsonPiece) + `"`)
+	made := 0
+	long := struct {
+		List jsonList          `json:"list"`
+		Raw  json.RawMessage   `json:"raw"`
+		Some []json.RawMessage `json:"some"`
+	}{jsonListOf(1000, func(i int) string { made++; return strings.Repeat("y", 500) }), raw, []json.RawMessage{raw, nil, raw}}
+	want := string(jsonOf(long))
+	if !json.Valid([]byte(want)) {
+		t.Fatalf("got %.100s…", want)
+	}
+	sink := &pieceSink{most: 1000}
+	o := jsonWriter{to: sink}
+	o.value(long)
+	o.flush()
+	if got := string(bytes.Join(sink.pieces, nil)); got != want || o.err != nil {
+		t.Errorf("got %d bytes, %v; want %d", len(got), o.err, len(want))
+	}
+	for _, p := range sink.pieces {
+		if len(p) > jsonPiece+1000 && len(p) != len(raw) {
+			t.Errorf("got a piece of %d bytes", len(p))
+		}
+	}
+	sink, made = &pieceSink{most: 2}, 0
+	o = jsonWriter{to: sink}
+	if o.value(long); o.err == nil || made > 3*jsonPiece/500+3 || len(o.b) > jsonPiece {
+		t.Errorf("after a failure %d elements were made and %d bytes written, %v", made, len(o.b), o.err)
+	}
+}
+
+// encodeJSON appends v and a newline, as encoding/json writes it without escapes of <, > and &.
+func encodeJSON(b *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
 }

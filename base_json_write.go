@@ -8,8 +8,8 @@ import (
 	"cmp"
 	"encoding"
 	"encoding/json"
+	"io"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,8 +60,7 @@ func appendJSONRune(dst []byte, r rune) []byte {
 	return utf8.AppendRune(dst, r)
 }
 
-// jsonPlain marks the bytes that need no escape in a string: ASCII except control
-// characters, quote and backslash.
+// jsonPlain marks the bytes that need no escape in a string: ASCII except control characters, quote and backslash.
 var jsonPlain = func() (plain [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		plain[c] = c != '"' && c != '\\'
@@ -176,13 +175,12 @@ func (o *jsonWriter) value(v any) {
 	o.reflected(reflect.ValueOf(v))
 }
 
-// reflected writes lists element by element, and what holds no list at once.
+// reflected writes structs and lists part by part, and other values at once.
 func (o *jsonWriter) reflected(v reflect.Value) {
-	if !v.IsValid() || !hasJSONLists(v.Type()) {
-		o.plain(v)
-		return
-	}
 	switch v.Kind() {
+	case reflect.Invalid:
+		o.b = append(o.b, "null"...)
+		return
 	case reflect.Pointer, reflect.Interface, reflect.Slice:
 		if v.IsNil() {
 			o.b = append(o.b, "null"...)
@@ -196,34 +194,38 @@ func (o *jsonWriter) reflected(v reflect.Value) {
 	case json.RawMessage:
 		o.whole(x)
 		return
+	case json.Marshaler, encoding.TextMarshaler:
+		o.plain(x)
+		return
 	}
-	switch v.Kind() {
-	case reflect.Struct:
+	switch kind := v.Kind(); {
+	case kind == reflect.Struct:
 		o.b = append(o.b, '{')
 		o.members(v)
 		o.b = append(o.b, '}')
-	case reflect.Slice:
+	case kind == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8:
 		o.list(v.Len(), func(i int) { o.reflected(v.Index(i)) })
-	default:
+	case kind == reflect.Pointer || kind == reflect.Interface:
 		o.reflected(v.Elem())
+	default:
+		o.plain(v.Interface())
 	}
 }
 
 // members writes the members of a struct into an opened object.
 func (o *jsonWriter) members(v reflect.Value) {
-	for _, f := range reflect.VisibleFields(v.Type()) {
+	for f, member := range v.Fields() {
 		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous && name == "" || !f.IsExported() || name == "-" {
-			continue // the members of an embedded struct are visible, too
+		switch {
+		case f.Anonymous && name == "":
+			if member = reflect.Indirect(member); member.IsValid() { // of a pointer that is nil, no member is written
+				o.members(member)
+			}
+		case !f.IsExported() || name == "-" || option == "omitempty" && emptyJSON(member) || option == "omitzero" && member.IsZero():
+		default:
+			o.name(cmp.Or(name, f.Name))
+			o.reflected(member)
 		}
-		// An error means that the field belongs to an embedded pointer that is nil, whose members encoding/json leaves
-		// out, too.
-		member, err := v.FieldByIndexErr(f.Index)
-		if err != nil || option == "omitempty" && emptyJSON(member) {
-			continue
-		}
-		o.name(cmp.Or(name, f.Name))
-		o.reflected(member)
 	}
 }
 
@@ -239,13 +241,9 @@ func emptyJSON(v reflect.Value) bool {
 }
 
 // plain writes a value as a whole.
-func (o *jsonWriter) plain(v reflect.Value) {
-	var shown any
-	if v.IsValid() {
-		shown = v.Interface()
-	}
+func (o *jsonWriter) plain(v any) {
 	// Strings are frequent enough to spare them the encoder.
-	if text, ok := shown.(string); ok {
+	if text, ok := v.(string); ok {
 		o.b = appendJSONString(o.b, text)
 		return
 	}
@@ -253,7 +251,7 @@ func (o *jsonWriter) plain(v reflect.Value) {
 		o.enc = json.NewEncoder(o)
 		o.enc.SetEscapeHTML(false)
 	}
-	o.fail(o.enc.Encode(shown))
+	o.fail(o.enc.Encode(v))
 	// The encoder ends each value with a newline.
 	o.b = bytes.TrimSuffix(o.b, []byte{'\n'})
 }
@@ -262,48 +260,6 @@ func (o *jsonWriter) plain(v reflect.Value) {
 func (o *jsonWriter) Write(p []byte) (int, error) {
 	o.b = append(o.b, p...)
 	return len(p), nil
-}
-
-var (
-	jsonStreamType = reflect.TypeFor[jsonStream]()
-	jsonOwnTypes   = []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()}
-	jsonListTypes  sync.Map // reflect.Type to whether it holds lists
-)
-
-// hasJSONLists reports whether values of a type can be lists or have some, or other
-// parts that may be long.
-func hasJSONLists(t reflect.Type) bool {
-	if known, ok := jsonListTypes.Load(t); ok {
-		return known.(bool)
-	}
-	// Two goroutines may find it out at the same time, with the same result.
-	has := findJSONLists(t)
-	jsonListTypes.Store(t, has)
-	return has
-}
-
-func findJSONLists(t reflect.Type) bool {
-	switch {
-	case t.Implements(jsonStreamType) || t == reflect.TypeFor[json.RawMessage]():
-		return true
-	case slices.ContainsFunc(jsonOwnTypes, t.Implements):
-		return false
-	}
-	switch t.Kind() {
-	case reflect.Slice:
-		return t.Elem().Kind() != reflect.Uint8
-	case reflect.Interface:
-		return true
-	case reflect.Pointer:
-		return hasJSONLists(t.Elem())
-	case reflect.Struct:
-		for _, f := range reflect.VisibleFields(t) {
-			if f.IsExported() && hasJSONLists(f.Type) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // name writes a member's name, which needs no escaping; its value comes next.
@@ -378,16 +334,69 @@ func (o *jsonWriter) raw(name string, text []byte) {
 }
 
 // zoned appends a time with its zone, null for none.
-func (o *jsonWriter) zoned(name string, at instant) { o.time(name, at, instant.appendZoned) }
+func (o *jsonWriter) zoned(name string, at instant) {
+	o.name(name)
+	o.b = appendTime(o.b, at, instant.appendZoned)
+}
 
 // naive appends a time without a zone, null for none.
-func (o *jsonWriter) naive(name string, at instant) { o.time(name, at, instant.appendNaive) }
-
-func (o *jsonWriter) time(name string, at instant, form func(instant, []byte) []byte) {
+func (o *jsonWriter) naive(name string, at instant) {
 	o.name(name)
-	if at == 0 {
-		o.b = append(o.b, "null"...)
-		return
+	o.b = appendTime(o.b, at, instant.appendNaive)
+}
+
+// Reading in chunks what comes from outside: bodies of requests, and replies.
+
+// The first bytes that are read have memory of their own. The rest comes in chunks, which are used
+// again, so that what never ends leaves no garbage.
+const (
+	firstChunk = 1 << 10
+	chunkSize  = 16 << 10
+)
+
+var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
+
+// readChunks reads to the end of r. It allocates memory as data arrives, not by the announced length, which is -1 if
+// there is none. Before each allocation it calls grow, unless that is nil, with the size that will fit afterwards; an error
+// ends the reading.
+func readChunks(r io.Reader, announced int64, grow func(size int) error) (data []byte, err error) {
+	var chunks []*[chunkSize]byte
+	defer func() {
+		for _, c := range chunks {
+			chunkPool.Put(c)
+		}
+	}()
+	// The announced length is a claim of the sender: it may make the first memory smaller, never larger than
+	// firstChunk.
+	room := make([]byte, min(max(announced, bytes.MinRead), firstChunk))
+	first, size := room, 0
+	for {
+		n, err := r.Read(room)
+		size, room = size+n, room[n:]
+		if err == io.EOF {
+			return joinChunks(first, chunks, size), nil
+		}
+		if err == nil && len(room) == 0 && grow != nil {
+			err = grow(size + chunkSize)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(room) == 0 {
+			chunks = append(chunks, chunkPool.Get().(*[chunkSize]byte))
+			room = chunks[len(chunks)-1][:]
+		}
 	}
-	o.b = append(form(at, append(o.b, '"')), '"')
+}
+
+// joinChunks returns the data of some size that was read into its first bytes and chunks.
+func joinChunks(first []byte, chunks []*[chunkSize]byte, size int) []byte {
+	if size <= len(first) {
+		return first[:size]
+	}
+	data := append(make([]byte, 0, size), first...)
+	for _, c := range chunks {
+		data = append(data, c[:min(chunkSize, size-len(data))]...)
+	}
+	return data
 }

@@ -79,9 +79,8 @@ func machineMemory() int64 {
 	return int64(s.Totalram) * int64(s.Unit)
 }
 
-// cgroupMemory returns how much memory the process's control group and those above it
-// allow, in bytes; 0 without a limit. root has /proc and /sys, where cgroups of both
-// versions are usually mounted.
+// cgroupMemory returns how much memory the process's control group and those above it allow, in bytes; 0 without a
+// limit. root has /proc and /sys, where cgroups of both versions are usually mounted.
 func cgroupMemory(root fs.FS) (least int64) {
 	text, _ := fs.ReadFile(root, "proc/self/cgroup") // without it there is no limit
 	for line := range strings.Lines(string(text)) {

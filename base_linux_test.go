@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"stepwell/e2e/wire"
 	"strconv"
@@ -15,45 +14,6 @@ import (
 	"testing"
 	"testing/fstest"
 )
-
-// TestJournalOnSmallDisk fills a real file system, makes space, and continues.
-func TestJournalOnSmallDisk(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=48m"); err != nil {
-		wire.Skip(t, "mount a tmpfs: %v", err)
-	}
-	defer syscall.Unmount(dir, syscall.MNT_DETACH)
-	ballast := filepath.Join(dir, "ballast")
-	noError(t, os.WriteFile(ballast, make([]byte, 20<<20), 0o600))
-	o := diskOptions(nil)
-	o.dir, o.fs = filepath.Join(dir, "store"), osDisk{}
-	j, _ := mustOpen(t, o)
-	var last uint64
-	for j.reserve(0) == nil {
-		last = storePadded(t, j, 1<<20)
-		if last > 48 {
-			t.Fatal("the disk does not get full")
-		}
-	}
-	if err := compactTest(j); err == nil {
-		t.Error("compaction on a full disk: got no error")
-	}
-	noError(t, os.Remove(ballast))
-	if err := j.during(func() error { return j.space.extend(spaceAhead) }); err != nil { // what the flusher does every second
-		t.Errorf("extend with space again: %v", err)
-	}
-	if err := j.reserve(0); err != nil {
-		t.Errorf("reserve with space again: %v", err)
-	}
-	last = storePadded(t, j, 1<<20)
-	mustClose(t, j)
-	j, g := mustOpen(t, o)
-	if got := uint64(len(g.seqs)); got != last {
-		t.Errorf("records: got %d; want %d", got, last)
-	}
-	mustClose(t, j)
-}
 
 // TestReservationIsGivenBack checks that a file that is not written any more
 // takes no more blocks than it has bytes; before, it has at least a step more.

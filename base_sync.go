@@ -5,6 +5,7 @@ package main
 
 import (
 	"cmp"
+	"container/heap"
 	"fmt"
 	"maps"
 	"slices"
@@ -104,9 +105,8 @@ func offerToken(c chan<- struct{}) {
 	}
 }
 
-// priorityQueue is a binary heap: pop removes the element that orders before all
-// others. For queues whose elements move or leave from the middle, placed is called
-// whenever an element changes its place. It is not safe for concurrent use.
+// priorityQueue is a heap: pop removes the element that orders before all others. For queues whose elements move
+// or leave from the middle, placed is called whenever an element changes its place. It is not safe for concurrent use.
 type priorityQueue[E any] struct {
 	items  []E
 	before func(a, b E) bool
@@ -116,32 +116,26 @@ type priorityQueue[E any] struct {
 // push adds an element.
 func (q *priorityQueue[E]) push(e E) {
 	q.items = append(q.items, e)
-	q.up(len(q.items) - 1)
+	q.put(len(q.items)-1, e)
+	q.fix(len(q.items) - 1)
 }
 
 // pop removes the first element of a queue that is not empty.
 func (q *priorityQueue[E]) pop() E { return q.remove(0) }
 
-// remove removes and returns the element at a place.
 func (q *priorityQueue[E]) remove(place int) E {
 	e, last := q.items[place], len(q.items)-1
-	moved := q.items[last]
+	q.put(place, q.items[last])
 	// The array must not keep the element from being collected.
 	clear(q.items[last:])
-	q.items = q.items[:last]
-	if place < last {
-		q.put(place, moved)
+	if q.items = q.items[:last]; place < last {
 		q.fix(place)
 	}
 	return e
 }
 
 // fix restores the order after the element at a place has changed.
-func (q *priorityQueue[E]) fix(place int) {
-	if q.up(place) == place {
-		q.down(place)
-	}
-}
+func (q *priorityQueue[E]) fix(place int) { heap.Fix(queueOrder[E]{q}, place) }
 
 func (q *priorityQueue[E]) put(place int, e E) {
 	q.items[place] = e
@@ -150,38 +144,17 @@ func (q *priorityQueue[E]) put(place int, e E) {
 	}
 }
 
-// up moves an element towards the front and returns its new place.
-func (q *priorityQueue[E]) up(place int) int {
-	e := q.items[place]
-	for place > 0 {
-		parent := (place - 1) / 2
-		if !q.before(e, q.items[parent]) {
-			break
-		}
-		q.put(place, q.items[parent])
-		place = parent
-	}
-	q.put(place, e)
-	return place
-}
+// queueOrder is a queue for package heap, of which Fix alone is used.
+type queueOrder[E any] struct{ *priorityQueue[E] }
 
-func (q *priorityQueue[E]) down(place int) {
-	e := q.items[place]
-	for {
-		child := 2*place + 1
-		if child >= len(q.items) {
-			break
-		}
-		if right := child + 1; right < len(q.items) && q.before(q.items[right], q.items[child]) {
-			child = right
-		}
-		if !q.before(q.items[child], e) {
-			break
-		}
-		q.put(place, q.items[child])
-		place = child
-	}
-	q.put(place, e)
+func (q queueOrder[E]) Len() int           { return len(q.items) }
+func (q queueOrder[E]) Less(i, j int) bool { return q.before(q.items[i], q.items[j]) }
+func (q queueOrder[E]) Push(any)           { panic("not used") }
+func (q queueOrder[E]) Pop() any           { panic("not used") }
+func (q queueOrder[E]) Swap(i, j int) {
+	a, b := q.items[i], q.items[j]
+	q.put(i, b)
+	q.put(j, a)
 }
 
 // answerCache caches the answers to the last few questions for a fixed time. Callers that ask while an answer is

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -127,6 +131,123 @@ func TestPriorityQueue(t *testing.T) {
 			if got := q.pop(); got.value != want.value {
 				t.Fatalf("pop: got %d; want %d", got.value, want.value)
 			}
+		}
+	}
+}
+
+// TestBudget takes memory up to the limit of one request, and up to that of all.
+func TestBudget(t *testing.T) {
+	pool := &quota{most: 64 << 20}
+	b := newBudget(t.Context(), pool)
+	for range 2 {
+		if !b.take(requestMemory/2, "a", "half") {
+			t.Errorf("half of the limit: %v", b.err)
+		}
+	}
+	if pool.used.Load() != requestMemory {
+		t.Errorf("got %d bytes; want memory up to the limit", pool.used.Load())
+	}
+	if b.give(1); !b.take(1, "a", "a byte") || b.take(1, "a.b", "the thing") || b.take(0, "c", "more") {
+		t.Errorf("got %d bytes; want at most %d", b.taken, requestMemory)
+	}
+	const want = "the request is too expensive: a.b the thing needs more memory than the 24 MiB that one request may use"
+	if kindOf(b.err) != invalidFields || b.err.Error() != want {
+		t.Errorf("got %v; want %s", b.err, want)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	left := newBudget(gone, pool)
+	if leave(); left.take(1, "", "") || left.err != context.Canceled {
+		t.Errorf("got %v; want the work to end when the client leaves", left.err)
+	}
+	for _, free := range []*budget{nil, newBudget(t.Context(), nil), newOwnBudget(pool)} {
+		if !free.take(1<<40, "", "") {
+			t.Errorf("got %v; want no limit", free.err)
+		}
+		free.end()
+	}
+	pool.take(pool.most - requestMemory)
+	if late := newBudget(t.Context(), pool); late.take(1, "", "") || kindOf(late.err) != backpressure || pool.refused.Load() != 1 {
+		t.Errorf("got %v and %d refusals; want one", late.err, pool.refused.Load())
+	}
+	if b.end(); pool.used.Load() != pool.most-requestMemory {
+		t.Errorf("got %d bytes still in use; want what others have", pool.used.Load())
+	}
+}
+
+// TestOwnChecks checks results of handlers while requests hold all memory.
+func TestOwnChecks(t *testing.T) {
+	def := &mustParseTemplate(t, schemaTemplate).steps[0]
+	g := &schemaGuard{mode: "reject", log: slog.New(slog.DiscardHandler), memory: &quota{most: 64 << 20}}
+	g.memory.take(g.memory.most)
+	for result, want := range map[string]string{
+		`{"total":1}`: "", `{"total":1.5}`: "the result does not fit result_schema: /total: got 1.5; want an integer",
+	} {
+		if o := g.fittedOwn(def, outcome{success: true, result: []byte(result)}); o.misfit != want {
+			t.Errorf("%s: got %q; want %q", result, o.misfit, want)
+		}
+	}
+	if used := g.memory.used.Load(); used != g.memory.most {
+		t.Errorf("got %d bytes in use; want %d, as before", used, g.memory.most)
+	}
+}
+
+// TestNamedProblems checks that an answer names some of many problems, and how many there are.
+func TestNamedProblems(t *testing.T) {
+	f := fieldReader{}
+	for range maxProblems + 17 {
+		f.complain("a", "is wrong")
+	}
+	err := f.failure("refused").(*failure)
+	if !strings.HasSuffix(err.message, "; a is wrong; and 17 more") || len(err.details) != maxProblems {
+		t.Errorf("got %d details, …%s; want %d, and the number of the others", len(err.details), err.message[len(err.message)-30:], maxProblems)
+	}
+}
+
+func TestHistogramBins(t *testing.T) {
+	last := int64(-1)
+	check := func(us int64) {
+		t.Helper()
+		n := int64(binOf(us))
+		lo, hi := binRange(uint64(n))
+		if float64(us) < lo || float64(us) >= hi && us < 1<<53 {
+			t.Errorf("%d is in bin %d, from %g to %g", us, n, lo, hi)
+		}
+		if n < last || n > last+1 && last >= 0 {
+			t.Errorf("%d is in bin %d, the one before in %d", us, n, last)
+		}
+		last = n
+	}
+	for us := range int64(1 << 16) {
+		check(us)
+	}
+	for _, us := range []int64{1<<40 - 1, 1 << 40, math.MaxInt64} {
+		last = -1
+		check(us)
+	}
+	if got := binOf(-5); got != 0 {
+		t.Errorf("a negative duration is in bin %d; want 0", got)
+	}
+}
+
+// TestHistogramError compares percentiles with the exact ones.
+func TestHistogramError(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var h histogram
+		exact := make([]int64, 1+r.IntN(500))
+		for i := range exact {
+			exact[i] = int64(math.Exp(r.Float64() * 30)) // 1 µs to four months
+			h.observe(exact[i])
+		}
+		slices.Sort(exact)
+		for _, q := range []float64{0, 0.01, 0.5, 0.9, 0.95, 0.99, 1} {
+			want := float64(exact[max(int(math.Ceil(q*float64(len(exact)))), 1)-1])
+			if got := h.quantile(q); math.Abs(got-want) > 0.06*want {
+				t.Fatalf("quantile %g of %d durations: got %g; want %g", q, len(exact), got, want)
+			}
+		}
+		if h.max != exact[len(exact)-1] || h.count != uint64(len(exact)) {
+			t.Fatalf("got %d durations up to %d; want %d up to %d", h.count, h.max, len(exact), exact[len(exact)-1])
 		}
 	}
 }

@@ -34,7 +34,6 @@ func anyOf(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// pick returns a if first, else b.
 func pick[T any](first bool, a, b T) T {
 	if first {
 		return a
@@ -152,8 +151,7 @@ func withoutType(headline, errorType string) string {
 	return headline
 }
 
-// typoLimit returns how many letters of a word may differ from the one that was
-// probably meant.
+// typoLimit returns how many letters of a word may differ from the one that was probably meant.
 func typoLimit(word string) int { return min(3, (len(word)+1)/3) }
 
 // meant returns what a message says of the word that was probably meant; nothing for "".
@@ -216,9 +214,8 @@ func counted(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Redaction: what may be secret in a URL is never shown, logged or put into an error.
-// That is the user and password, and whatever follows a ? or #, since any parameter
-// may be a token.
+// Redaction: what may be secret in a URL is never shown, logged or put into an error. That is the user and password,
+// and whatever follows a ? or #, since any parameter may be a token.
 
 const redactedText = "[REDACTED]"
 
@@ -243,8 +240,7 @@ func redactName(s string) string {
 // an unescaped slash.
 var urlHost = compiled(`^(\[[^\]]*\](:\d*)?|[^:]*)$`)
 
-// redactAddress redacts a URL without its scheme. The fragment of a reference in a JSON
-// schema is a path.
+// redactAddress redacts a URL without its scheme. The fragment of a reference in a JSON schema is a path.
 func redactAddress(s string) string {
 	path := untilAny(s, "?#")
 	host := untilAny(path, `/\`) // JSON may escape a slash
@@ -312,9 +308,8 @@ func nextURL(text []byte, from int) (begin, end int) {
 	}
 }
 
-// urlLength returns how much of a text after "://" belongs to the URL: up to the quote
-// that closes one before the scheme, which is escaped in a text within JSON, or else up to
-// a quote or white space.
+// urlLength returns how much of a text after "://" belongs to the URL: up to the quote that closes one before the
+// scheme, which is escaped in a text within JSON, or else up to a quote or white space.
 func urlLength(before, text []byte) int {
 	before = bytes.TrimRight(before, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.")
 	nested, quoted := bytes.HasSuffix(before, []byte(`\"`)), bytes.HasSuffix(before, []byte(`"`))
@@ -355,7 +350,6 @@ func redactDescription(text *string) *string {
 	})))
 }
 
-// redactText returns a redacted copy of a text.
 func redactText(text *string) *string {
 	if text == nil {
 		return nil

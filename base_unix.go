@@ -74,8 +74,7 @@ func freeSpace(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// lockFile takes the lock of a file, until unlockFile or the end of the process; EWOULDBLOCK if another
-// process has it.
+// lockFile takes the lock of a file, until unlockFile or the end of the process; EWOULDBLOCK if another process has it.
 func lockFile(f *os.File) error {
 	return fileCall(f, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
 }

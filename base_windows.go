@@ -162,8 +162,7 @@ func freeSpace(dir string) (free int64, err error) {
 // read what is locked.
 var lockedByte = syscall.Overlapped{OffsetHigh: 1 << 30}
 
-// lockFile takes the lock of a file, until unlockFile or the end of the process; EWOULDBLOCK if another
-// process has it.
+// lockFile takes the lock of a file, until unlockFile or the end of the process; EWOULDBLOCK if another process has it.
 func lockFile(f *os.File) error {
 	const failImmediately, exclusive, lockViolation = 1, 2, syscall.Errno(33)
 	at := lockedByte

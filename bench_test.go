@@ -1,7 +1,7 @@
 package main
 
 // Benchmarks of the service over real connections, as its clients see it, each next to a bare
-// handler that moves bodies of the same size. BENCHMARKS.md says how to run them.
+// handler that moves bodies of the same size. docs/BENCHMARKS.md says how to run them.
 
 import (
 	"bufio"
@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"stepwell/e2e/wire"
@@ -1131,28 +1130,4 @@ func (f *followerTurn) add(b *testing.B, svc *service, url string, namespaces, p
 	clients.Wait()
 	f.took, f.cpu, f.done = f.took+time.Since(began), f.cpu+cpuTime()-used, f.done+done.Load()
 	f.moves, f.sent = f.moves+moves()-moved, f.sent+svc.store.events.figures().delivered-sent
-}
-
-// TestHotPaths expects that each function that says it is a hot path names a benchmark that exists.
-func TestHotPaths(t *testing.T) {
-	var tests strings.Builder
-	named := map[string]string{} // a file, by the benchmark that it names
-	for _, file := range must(filepath.Glob("*.go"))(t) {
-		text := string(readFile(t, file))
-		if strings.HasSuffix(file, "_test.go") {
-			tests.WriteString(text)
-			continue
-		}
-		for _, m := range regexp.MustCompile(`\(hot path: (\w+)\)`).FindAllStringSubmatch(text, -1) {
-			named[m[1]] = file
-		}
-	}
-	for benchmark, file := range named {
-		if !strings.Contains(tests.String(), "\nfunc "+benchmark+"(") {
-			t.Errorf("%s: there is no %s", file, benchmark)
-		}
-	}
-	if len(named) == 0 {
-		t.Error("got no hot path")
-	}
 }

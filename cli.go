@@ -79,6 +79,14 @@ func isHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "-
 
 func isVersion(arg string) bool { return arg == "-version" || arg == "--version" }
 
+// programCalled returns how a person calls this program in a shell: "go run" leaves no program of its name.
+func programCalled() string {
+	if file, err := os.Executable(); err == nil && strings.Contains(file, "go-build") && !strings.Contains(file, ".test") {
+		return "go run ."
+	}
+	return "stepwell"
+}
+
 // dispatch runs the command of a group that the arguments name. Flags of the client and of output may stand before it.
 func (p *process) dispatch(ctx context.Context, c command, args []string) error {
 	var before []string
@@ -203,9 +211,10 @@ type options struct {
 
 	keyOperands map[string]string // what the values of flags for configuration keys are called, by flag
 
-	output   *string // -o; nil when the command does not have it
-	headless *bool   // --no-headers
-	url      *string // --url; nil when the command calls no service
+	output   *string  // -o; nil when the command does not have it
+	forms    []string // values of -o
+	headless *bool    // --no-headers
+	url      *string  // --url; nil when the command calls no service
 }
 
 // newOptions returns the options of a command, whose name is in full, as in "store check".
@@ -217,9 +226,8 @@ func newOptions(p *process, c *command) *options {
 	return o
 }
 
-// parse parses flags, which may stand before, between or after the operands, and returns the
-// operands. If the arguments ask for help, it is written to help and the error is flag.ErrHelp; any
-// other error is a *usageError.
+// parse parses flags, which may stand before, between or after the operands, and returns the operands. If the arguments
+// ask for help, it is written to help and the error is flag.ErrHelp; any other error is a *usageError.
 func (o *options) parse(args []string, help io.Writer) (operands []string, err error) {
 	least, most := o.command.limits()
 	for {
@@ -381,6 +389,14 @@ func (d *durationValue) Set(text string) error {
 	return err
 }
 
+// memberFlag defines a flag that sets a member of a body.
+func (o *options) memberFlag(body map[string]any, flag, member, help string) {
+	o.Func(flag, help, func(text string) error {
+		body[member] = text
+		return nil
+	})
+}
+
 // duration defines a flag with a duration.
 func (o *options) duration(name string, value time.Duration, help string) *time.Duration {
 	o.durationVar(&value, name, value, help)
@@ -392,7 +408,6 @@ func (o *options) durationVar(to *time.Duration, name string, value time.Duratio
 	o.Var((*durationValue)(to), name, help)
 }
 
-// has reports whether a flag was given.
 func (o *options) has(name string) (given bool) {
 	o.Visit(func(f *flag.Flag) { given = given || f.Name == name })
 	return given
@@ -404,6 +419,14 @@ func (o *options) misuse(format string, args ...any) error {
 }
 
 func capitalized(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// addJSON adds the value of a flag of JSON to a body, as the member with the name of the flag, unless it is not given.
+func (p *process) addJSON(body map[string]any, flag, text string) (err error) {
+	if text != "" {
+		body[flag], err = p.jsonArgument("--"+flag, text)
+	}
+	return err
+}
 
 // jsonArgument reads an argument that is JSON, @FILE or - for standard input.
 func (p *process) jsonArgument(flag, text string) (json.RawMessage, error) {

@@ -1,10 +1,11 @@
 package main
 
-// The command auth: making keys and tokens, validating tokens, and showing permissions.
+// The command auth: making keys, key sets and tokens, validating tokens, and showing permissions.
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,6 +23,12 @@ func authCommands() command {
 			name: "generate-keys", help: "make an RSA key pair for tokens",
 			examples: []string{"auth generate-keys", "auth generate-keys --output-dir /etc/stepwell/keys --key-size 4096"},
 			define:   generateKeys,
+		},
+		{
+			name: "jwks", operands: "FILE…", help: "print the key set of public keys, for jwks_url",
+			more:     "The kid of a key is its thumbprint (RFC 7638), which generate-token writes into the tokens of that key.",
+			examples: []string{"auth jwks keys/jwt-public-key.pem > jwks.json", "auth jwks keys/jwt-public-key.pem next/jwt-public-key.pem > jwks.json"},
+			define:   printKeySet,
 		},
 		{
 			name: "generate-token", help: "make a token",
@@ -137,7 +144,6 @@ func showPermissions(o *options) runner {
 	return func(context.Context, []string) error { return o.print(output{result, name, printPermissions}) }
 }
 
-// printPermissions is the table of show-permissions.
 func printPermissions(t *table) {
 	resource := ""
 	asked := askedBy()
@@ -187,7 +193,8 @@ func generateToken(o *options) runner {
 		o.orSetting("issuer", issuer, settings.setting("jwt_issuer", defaultIssuer))
 		o.orSetting("audience", audience, settings.setting("jwt_audience", defaultAudience))
 		if !o.has("expiry-hours") {
-			*hours = settings.defaultHours()
+			configured, err := strconv.Atoi(settings.setting("jwt_token_expiry_hours", ""))
+			*hours = pick(err == nil, configured, defaultExpiryHours)
 		}
 		switch {
 		case *hours < 1 || *hours > maxExpiryHours:
@@ -202,21 +209,43 @@ func generateToken(o *options) runner {
 	}
 }
 
+func printKeySet(o *options) runner {
+	return func(_ context.Context, files []string) error {
+		keys := make([]map[string]string, len(files))
+		for i, file := range files {
+			key, err := readPublicKey(file)
+			if err != nil {
+				return o.named(err)
+			}
+			members, kid, err := keyID(key.public)
+			if err != nil {
+				return o.named(err)
+			}
+			members["kid"], members["use"] = kid, "sig"
+			keys[i] = members
+		}
+		return o.p.printJSON(map[string]any{"keys": keys})
+	}
+}
+
 // namedPermissions returns the permissions that the flags name, in order, without repeats.
 func namedPermissions(o *options, permissions, roles string, allowUnknown bool) ([]string, error) {
-	var list []string
+	var named, list []string
 	for _, name := range splitList(roles) {
 		i := slices.Index(roleNames(), name)
 		if i < 0 {
 			return nil, o.misuse("unknown permission set %q; want one of %s", name, strings.Join(roleNames(), ", "))
 		}
-		list = append(list, rolePatterns[i].permissions...)
+		named = append(named, rolePatterns[i].permissions...)
 	}
-	list = append(list, splitList(permissions)...)
+	for _, p := range append(named, splitList(permissions)...) {
+		if !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
 	if len(list) == 0 {
 		return nil, o.misuse("give --permissions or --role")
 	}
-	list = authOnce(list)
 	_, unknown := parsePermissions(list)
 	names := strings.Join(unknown, ", ")
 	switch {
@@ -284,8 +313,7 @@ func validateToken(o *options) runner {
 	}
 }
 
-// verifiedClaims verifies a token by the key in a file, with any algorithm of the key's
-// family.
+// verifiedClaims verifies a token by the key in a file, with any algorithm of the key's family.
 func verifiedClaims(keyPath, token string, rules *authConfig, now instant) (*tokenClaims, error) {
 	key, err := readPublicKey(keyPath)
 	if err != nil {
@@ -300,53 +328,32 @@ func verifiedClaims(keyPath, token string, rules *authConfig, now instant) (*tok
 }
 
 func printClaims(o *options, claims *tokenClaims) error {
-	at := func(i instant) string {
-		if i == 0 {
-			return ""
-		}
-		return i.zoned()
-	}
 	result := struct {
-		Valid       bool     `json:"valid"`
-		Subject     string   `json:"subject"`
-		Issuer      string   `json:"issuer"`
-		Audience    []string `json:"audience"`
-		IssuedAt    string   `json:"issued_at,omitempty"`
-		NotBefore   string   `json:"not_before,omitempty"`
-		ExpiresAt   string   `json:"expires_at"`
-		Permissions []string `json:"permissions"`
+		Valid       bool      `json:"valid"`
+		Subject     string    `json:"subject"`
+		Issuer      string    `json:"issuer"`
+		Audience    []string  `json:"audience"`
+		IssuedAt    zonedTime `json:"issued_at,omitzero"`
+		NotBefore   zonedTime `json:"not_before,omitzero"`
+		ExpiresAt   zonedTime `json:"expires_at"`
+		Permissions []string  `json:"permissions"`
 	}{
 		true, claims.subject, claims.issuer, claims.audience,
-		at(claims.issuedAt), at(claims.notBefore), at(claims.expiry), claims.permissions,
+		zonedTime(claims.issuedAt), zonedTime(claims.notBefore), zonedTime(claims.expiry), claims.permissions,
 	}
 	return o.print(output{result, member("subject"), func(t *table) {
-		for _, row := range [][2]string{
-			{"subject", printable(claims.subject)},
-			{"issuer", printable(claims.issuer)},
-			{"audience", printable(strings.Join(claims.audience, ", "))},
-			{"issued at", result.IssuedAt},
-			{"not before", result.NotBefore},
-			{"expires at", result.ExpiresAt},
-			{"permissions", printable(strings.Join(claims.permissions, ", "))},
-		} {
-			if row[1] != "" {
-				t.row(row[0], row[1])
-			}
-		}
+		text, _ := json.Marshal(result) // which cannot fail
+		t.fields(document{text}, []column{
+			of("subject", "subject"), of("issuer", "issuer"), listColumn("audience", "audience"),
+			of("issued at", "issued_at"), of("not before", "not_before"), of("expires at", "expires_at"),
+			listColumn("permissions", "permissions"),
+		})
 	}})
 }
 
 // setting returns a key of the orchestration role's authentication.
 func (s authSettings) setting(key, fallback string) string {
 	return authSetting(s, "orchestration", key, fallback)
-}
-
-// defaultHours returns the configured lifetime of tokens.
-func (s authSettings) defaultHours() int {
-	if n, err := strconv.Atoi(s.setting("jwt_token_expiry_hours", "")); err == nil {
-		return n
-	}
-	return defaultExpiryHours
 }
 
 // keyPath returns the default file of a key.
@@ -360,15 +367,4 @@ func roleNames() []string {
 		names[i] = r.name
 	}
 	return names
-}
-
-// authOnce drops repeats.
-func authOnce(list []string) []string {
-	var once []string
-	for _, s := range list {
-		if !slices.Contains(once, s) {
-			once = append(once, s)
-		}
-	}
-	return once
 }

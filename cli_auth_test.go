@@ -5,7 +5,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/rsa"
-	"encoding/base64"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -178,35 +178,6 @@ func TestInstallKeyFilesAllOrNothing(t *testing.T) {
 	assertFiles(t, ".", "a", "b")
 }
 
-func TestGenerateToken(t *testing.T) {
-	r := newAuthRun(t)
-	r.fakeKeys(authKeys().rsa)
-	token := strings.TrimSpace(r.must("generate-token", "--permissions", "tasks:read, dlq:*,tasks:read",
-		"--role", "task-submitter", "--subject", "ci", "--expiry-hours", "2"))
-	part := strings.Split(token, ".")[1]
-	raw := must(base64.RawURLEncoding.DecodeString(part))(t)
-	var got map[string]any
-	noError(t, json.Unmarshal(raw, &got))
-	want := map[string]any{
-		"iss": "stepwell", "aud": "stepwell-api", "sub": "ci", "iat": 1767268800.0, "nbf": 1767268800.0,
-		"exp": 1767276000.0, "permissions": []any{"tasks:create", "tasks:read", "tasks:list", "dlq:*"},
-	}
-	if g, w := mustJSON(t, got), mustJSON(t, want); g != w {
-		t.Errorf("claims: got %s; want %s", g, w)
-	}
-
-	out := r.must("validate-token", "--token", token)
-	for _, want := range []string{
-		"subject      ci\n", "issuer       stepwell\n", "audience     stepwell-api\n",
-		"issued at    2026-01-01T12:00:00.000000Z\n", "expires at   2026-01-01T14:00:00.000000Z\n",
-		"permissions  tasks:create, tasks:read, tasks:list, dlq:*\n",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("got %q; want a line %q", out, want)
-		}
-	}
-}
-
 func TestGenerateTokenDefaultsFromEnvironment(t *testing.T) {
 	r := newAuthRun(t)
 	r.fakeKeys(authKeys().rsa)
@@ -331,59 +302,63 @@ func TestTokenErrorsKeepSecrets(t *testing.T) {
 	}
 }
 
-func TestShowPermissions(t *testing.T) {
+// TestRotateKeys changes the key of tokens by the commands alone: no token is refused in between.
+func TestRotateKeys(t *testing.T) {
 	r := newAuthRun(t)
-	out := r.must("show-permissions")
-	for _, want := range append(permissionNames[:], "tasks:*", "ops-admin", "POST /v1/tasks\n",
-		"GET /v1/templates (or templates:read)") {
-		if !strings.Contains(out, want) {
-			t.Errorf("got no %q in %s", want, out)
+	keys := authKeys()
+	for name, key := range map[string]crypto.Signer{"old": keys.rsa, "new": keys.p256, "ed": keys.ed} {
+		private := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))(t)})
+		public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(key.Public()))(t)})
+		noError(t, os.WriteFile(name+".private", private, 0o600))
+		noError(t, os.WriteFile(name+".public", public, 0o600))
+	}
+	token := func(name string) string {
+		return strings.TrimSpace(r.must("generate-token", "--role", "task-submitter", "--private-key", name+".private"))
+	}
+	rules := &authConfig{JWTIssuer: defaultIssuer, JWTAudience: defaultAudience, JWTAllowedAlgorithms: signingAlgorithms}
+	for _, stage := range []struct {
+		files    []string
+		accepted string
+	}{
+		{[]string{"old.public"}, "old"},
+		{[]string{"old.public", "new.public"}, "old new"},
+		{[]string{"new.public", "ed.public"}, "new ed"},
+	} {
+		set := must(decodeKeySet([]byte(r.must(append([]string{"jwks"}, stage.files...)...)), signingAlgorithms))(t)
+		var accepted []string
+		for _, name := range []string{"old", "new", "ed"} {
+			if _, f := (&tokenVerifier{rules, publishedSource(set.usable)}).verify(t.Context(), token(name), r.at); f == nil {
+				accepted = append(accepted, name)
+			}
+		}
+		if got := strings.Join(accepted, " "); got != stage.accepted {
+			t.Errorf("the set of %q: got the tokens of %s accepted; want those of %s", stage.files, got, stage.accepted)
 		}
 	}
-	var shown struct {
-		Permissions []struct {
-			Permission, Resource string
-			Routes               []string
-		}
-		Wildcards []string
-		Roles     map[string][]string
-	}
-	noError(t, json.Unmarshal([]byte(r.must("show-permissions", "-o", "json")), &shown))
-	if len(shown.Permissions) != 17 || len(shown.Wildcards) != 6 || len(shown.Roles) != 5 {
-		t.Errorf("got %d permissions, %d wildcards, %d roles; want 17, 6, 5",
-			len(shown.Permissions), len(shown.Wildcards), len(shown.Roles))
-	}
-	asked := 0
-	for _, p := range shown.Permissions {
-		asked += len(p.Routes)
-		if p.Routes == nil || !strings.HasPrefix(p.Permission, p.Resource+":") {
-			t.Errorf("got %+v; want a list of routes, and the resource it begins with", p)
-		}
-	}
-	want := 1 // the context wherever it appears
-	for _, table := range allRoutes() {
-		for _, row := range table.routes {
-			want += len(row.permissions)
-		}
-	}
-	if asked != want {
-		t.Errorf("got %d routes; want the %d that the tables have", asked, want)
-	}
+	r.fails(false, "it contains a private key", "jwks", "old.private")
 }
 
-func TestAuthUsage(t *testing.T) {
-	r := newAuthRun(t)
-	r.fails(true, "missing command")
-	r.fails(true, `unknown command "keys"`, "keys")
-	usage := r.must("--help")
-	for _, verb := range []string{"generate-keys", "generate-token", "validate-token", "show-permissions"} {
-		if out := r.must(verb, "--help"); !strings.Contains(out, "stepwell auth "+verb) || !strings.Contains(out, "-o, --output ") {
-			t.Errorf("%s --help: got %q; want its flags", verb, out)
-		}
-		if !strings.Contains(usage, "  "+verb) {
-			t.Errorf("the usage does not name %s", verb)
+// publishedSource finds keys by their kid.
+type publishedSource []*verificationKey
+
+func (s publishedSource) find(_ context.Context, kid string) (found []*verificationKey, f *failure) {
+	for _, k := range s {
+		if k.id == kid {
+			found = append(found, k)
 		}
 	}
-	r.fails(true, "--key-size", "generate-keys", "--key-size", "1024")
-	r.fails(true, "--key-size", "generate-keys", "--key-size", "100000")
+	if found == nil {
+		f = forged("no key has its kid")
+	}
+	return found, f
+}
+
+// TestKeyID checks the thumbprint of the example in RFC 7638, 3.1.
+func TestKeyID(t *testing.T) {
+	key := webKey{Kty: "RSA", E: "AQAB", N: "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMst" +
+		"n64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbIS" +
+		"D08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw"}
+	if _, kid, err := keyID(must(key.public())(t)); kid != "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs" || err != nil {
+		t.Errorf("got %s, %v", kid, err)
+	}
 }

@@ -20,7 +20,6 @@ type bulkFlags struct {
 	one, many string // what is acted on, in the singular and the plural
 	filter    url.Values
 	yes, dry  *bool
-	pace      *int
 	first     *int
 	wait      time.Duration // for what becomes of the steps; 0 for no wait
 }
@@ -43,22 +42,24 @@ func (o *options) withBulk(one, many string, selection ...[2]string) *bulkFlags 
 	b.yes = o.Bool("yes", false, "act on all that match; without --yes, only show how many do")
 	b.dry = o.Bool("dry-run", false, "only show how many match, even with --yes")
 	b.first = o.Int("first", 0, "`N`: act on this many and stop, to try it")
-	b.pace = o.Int("per-second", 0, "`N`: act on at most this many a second")
 	return b
 }
 
-// chosen reports whether the flags select many, and returns an error if operands are given as well, or
-// fewer than needed are given without flags.
-func (b *bulkFlags) chosen(operands []string, needed int) (bool, error) {
+// instead acts on what the flags select, if they select anything. It reports whether nothing is left to do: operands are
+// given as well, or fewer than needed without flags, which are errors, or it has acted.
+func (b *bulkFlags) instead(
+	ctx context.Context, c *client, operands []string, needed int, action string, body map[string]any,
+) (done bool, err error) {
 	switch many := len(b.filter) > 0; {
 	case many && len(operands) > 0:
-		return false, b.o.misuse("give %q or flags that select %s, not both", operands[0], b.many)
-	case !many && len(operands) < needed:
+		return true, b.o.misuse("give %q or flags that select %s, not both", operands[0], b.many)
+	case many:
+		return true, b.act(ctx, c, action, body)
+	case len(operands) < needed:
 		names := b.o.command.operands
-		return false, b.o.misuse("give %sflags that select %s", pick(names == "", "", names+", or "), b.many)
-	default:
-		return many, nil
+		return true, b.o.misuse("give %sflags that select %s", pick(names == "", "", names+", or "), b.many)
 	}
+	return false, nil
 }
 
 // act applies an action to everything that matches. Without --yes it only shows how much matches. body has what the
@@ -76,9 +77,6 @@ func (b *bulkFlags) act(ctx context.Context, c *client, action string, body map[
 	}
 	body = maps.Clone(body)
 	body["action"], body["filter"], body["dry_run"] = action, filter, true
-	if *b.pace != 0 {
-		body["per_second"] = *b.pace
-	}
 	// A dry run comes first, even with --yes. It counts for the progress bar, and its sequence makes the service leave
 	// alone what changes between the two requests.
 	found, begun, err := b.stream(ctx, c, body, 0)
@@ -193,9 +191,15 @@ func bar(s style, done, total int) string {
 func (b *bulkFlags) print(found document) error {
 	return b.o.print(output{found, func(d document) string { return d.text("done") }, func(t *table) {
 		done := counted(int(found.number("done")), b.one, b.many)
-		if dry := found.text("dry_run") == "true"; dry {
+		if found.text("dry_run") == "true" {
 			t.line(done + pick(found.number("done") == 1, " matches", " match"))
-			b.samples(t, found.at("samples").list(), int(found.number("done")))
+			samples := found.at("samples").list()
+			for _, s := range samples {
+				t.row("  "+s.text("task_uuid"), s.text("step"), s.text("dlq_entry_uuid"))
+			}
+			if more := int(found.number("done")) - len(samples); len(samples) > 0 && more > 0 {
+				t.line(fmt.Sprintf("  and %d more", more))
+			}
 		} else {
 			t.line("done: " + done)
 		}
@@ -209,16 +213,6 @@ func (b *bulkFlags) print(found document) error {
 			t.line(fmt.Sprintf("refused: %s, such as: %s", counted(int(r.number("count")), b.one, b.many), r.text("message")))
 		}
 	}})
-}
-
-// samples adds some of what matches.
-func (b *bulkFlags) samples(t *table, samples []document, total int) {
-	for _, s := range samples {
-		t.row("  "+s.text("task_uuid"), s.text("step"), s.text("dlq_entry_uuid"))
-	}
-	if more := total - len(samples); len(samples) > 0 && more > 0 {
-		t.line(fmt.Sprintf("  and %d more", more))
-	}
 }
 
 // outcome returns an error if something was not done.

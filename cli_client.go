@@ -89,8 +89,7 @@ func (o *options) shows(below string, filters [][2]string, show func(d document)
 	})
 }
 
-// named returns an error that begins with the name of the command, unless it does already or is not
-// printed.
+// named returns an error that begins with the name of the command, unless it does already or is not printed.
 func (o *options) named(err error) error {
 	if err == nil || err.Error() == "" || strings.HasPrefix(err.Error(), o.Name()+":") {
 		return err
@@ -118,13 +117,12 @@ func (o *options) client() (*client, error) {
 	return c, err
 }
 
-// clientOf returns the client of a role at a URL.
 func (p *process) clientOf(address, role string) (*client, error) {
 	base, user, err := parseServiceURL(address)
 	if err != nil {
 		return nil, err
 	}
-	return &client{p: p, url: base, user: user, http: newHTTPClient(newTransport()), role: role}, nil
+	return &client{p: p, url: base, user: user, http: newHTTPClient(http.DefaultTransport.(*http.Transport).Clone()), role: role}, nil
 }
 
 // parseServiceURL returns the URL of a service without a final slash, and apart from it the user and password, so that
@@ -159,9 +157,6 @@ func newHTTPClient(t *http.Transport) *http.Client {
 	t.MaxResponseHeaderBytes = maxErrorReply
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
-
-// newTransport returns a transport that nothing else uses.
-func newTransport() *http.Transport { return http.DefaultTransport.(*http.Transport).Clone() }
 
 // call is a request.
 type call struct {
@@ -428,7 +423,7 @@ func (c *client) failed(ctx context.Context, err error) error {
 	case context.Cause(ctx) == errReplyTime:
 		return exitf(exitTimedOut, "the reply of %s did not end within %v", host, c.patience())
 	case errors.Is(err, errConnectionRefused):
-		return exitf(exitUnreachable, "nothing listens on %s: is \"stepwell serve\" running? %s", host, c.elsewhere())
+		return exitf(exitUnreachable, "nothing listens on %s: is \"%s serve\" running? %s", host, programCalled(), c.elsewhere())
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return exitf(exitUnreachable, "there is no host %q: check --url and STEPWELL_URL", dns.Name)
@@ -487,7 +482,6 @@ func (c *client) refused(resp *http.Response, text []byte) *exitError {
 	return &exitError{code, message, resp.StatusCode}
 }
 
-// hasStatus reports whether an error is for a response with one of the statuses.
 func hasStatus(err error, statuses ...int) bool {
 	e, ok := errors.AsType[*exitError](err)
 	return ok && slices.Contains(statuses, e.status)
@@ -549,7 +543,7 @@ func (c *client) taskID(ctx context.Context, name string) (string, error) {
 	if name == "latest" {
 		tasks, _, err := c.tasks(ctx, url.Values{}, 1)
 		if err == nil && len(tasks) == 0 {
-			err = exitf(exitNotFound, "no tasks yet: create one with \"stepwell task create\"")
+			err = exitf(exitNotFound, "no tasks yet: create one with \"%s task create\"", programCalled())
 		}
 		if err != nil {
 			return "", err
@@ -569,7 +563,13 @@ func notTask(name string) error {
 
 // searchTask finds the one task whose UUID begins or ends with a part.
 func (c *client) searchTask(ctx context.Context, part string) (string, error) {
-	found, err := c.tasksCalled(ctx, part)
+	d, err := c.get(ctx, "/v1/find", url.Values{"q": {part}, "limit": {strconv.Itoa(maxFound)}})
+	var found []string
+	for _, h := range d.at("hits").list() {
+		if h.text("kind") == "task" {
+			found = append(found, h.text("task_uuid"))
+		}
+	}
 	switch {
 	case err != nil:
 		return "", err
@@ -685,11 +685,9 @@ func (c *client) printPage(ctx context.Context, o *options, l listing, query url
 // onDemandLife is the lifetime of a token that a client makes for itself, less than any jwt_token_expiry_hours.
 const onDemandLife = 15 * time.Minute
 
-// clientCredential returns the header that a client sends to a role (orchestration,
-// worker, or mount, which uses orchestration's), from the first credential that the
-// environment has; header is "" when it has none. A token made on demand expires
-// after some minutes, so it is for one request. The error names the variable at
-// fault, never its value.
+// clientCredential returns the header that a client sends to a role (orchestration, worker, or mount, which uses
+// orchestration's), from the first credential that the environment has; header is "" when it has none. A token made on
+// demand expires after some minutes, so it is for one request. The error names the variable at fault, never its value.
 func clientCredential(
 	role string, getenv func(string) string, now func() instant,
 ) (header, value string, err error) {
@@ -742,8 +740,7 @@ func onDemandToken(path, role string, getenv func(string) string, now instant) (
 	}, key)
 }
 
-// authSetting returns a key of a role's authentication as a variable sets it, for
-// clients without a configuration.
+// authSetting returns a key of a role's authentication as a variable sets it, for clients without a configuration.
 func authSetting(getenv func(string) string, role, key, fallback string) string {
 	return cmp.Or(getenv("STEPWELL_"+strings.ToUpper(role)+"__WEB__AUTH__"+strings.ToUpper(key)), fallback)
 }

@@ -46,7 +46,6 @@ func handlerFlag(o *options, a *configArgs) {
 		})
 }
 
-// keyFlag defines the flag of a key, if it has one.
 func keyFlag(o *options, k *configKey, a *configArgs) {
 	if k.flag == "" {
 		return
@@ -76,8 +75,7 @@ func keyFlag(o *options, k *configKey, a *configArgs) {
 	o.Func(k.flag, help, set)
 }
 
-// loadConfig loads the configuration and checks the handlers that it names. Keys
-// are set by the variables in environ.
+// loadConfig loads the configuration and checks the handlers that it names. Keys are set by the variables in environ.
 func (p *process) loadConfig(args configArgs, environ []string) (*Config, *provenance, error) {
 	c, origin, err := loadConfig(args, p.getenv, environ, readConfigFile)
 	if err == nil {
@@ -137,7 +135,6 @@ func (r *configRow) path() string {
 	return pick(r.Entry == "", r.Key, joinConfigPath(r.Key, r.Entry))
 }
 
-// rowsBelow returns the rows of a key, or of a table.
 func rowsBelow(rows []configRow, key string) ([]configRow, error) {
 	var below []configRow
 	var known []string

@@ -144,22 +144,13 @@ func showDLQ(o *options) runner {
 
 func updateDLQ(o *options) runner {
 	body := map[string]any{}
-	for member, help := range map[string][2]string{
-		"resolution_status": {"status", "`STATUS`: set the status: Pending, ManuallyResolved, PermanentlyFailed or Cancelled"},
-		"resolution_notes":  {"notes", "`TEXT`: add a note"},
-		"resolved_by":       {"by", "`WHO`: record who investigated"},
-	} {
-		o.Func(help[0], help[1], func(text string) error {
-			body[member] = text
-			return nil
-		})
-	}
+	o.memberFlag(body, "status", "resolution_status", "`STATUS`: set the status: Pending, ManuallyResolved, PermanentlyFailed or Cancelled")
+	o.memberFlag(body, "notes", "resolution_notes", "`TEXT`: add a note")
+	o.memberFlag(body, "by", "resolved_by", "`WHO`: record who investigated")
 	metadata := o.String("metadata", "", "`JSON`: attach metadata, from JSON, @FILE, or - for standard input")
-	return o.asks(func(ctx context.Context, c *client, operands []string) (err error) {
-		if *metadata != "" {
-			if body["metadata"], err = o.p.jsonArgument("--metadata", *metadata); err != nil {
-				return err
-			}
+	return o.asks(func(ctx context.Context, c *client, operands []string) error {
+		if err := o.p.addJSON(body, "metadata", *metadata); err != nil {
+			return err
 		}
 		if len(body) == 0 {
 			return o.misuse("missing --status, --notes, --by or --metadata")
@@ -185,12 +176,10 @@ func closeDLQ(o *options) runner {
 	by := o.String("by", "", "`WHO`: record who closes the entries; by default $USER")
 	bulk := o.withBulk("entry", "entries", letterSelection...)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
-		if _, err := bulk.chosen(operands, 1); err != nil {
-			return err
-		}
-		return bulk.act(ctx, c, bulkClose, map[string]any{
+		_, err := bulk.instead(ctx, c, operands, 1, bulkClose, map[string]any{
 			"reason": *notes, "resolution_status": *status, "by": cmp.Or(*by, o.p.getenv("USER"), "stepwell-cli"),
 		})
+		return err
 	})
 }
 

@@ -16,7 +16,6 @@ var deliverySelection = [][2]string{
 }
 
 func eventsCommands() command {
-	page := [][2]string{{"limit", "`N`: list at most this many deliveries (default 50)"}, {"offset", "`N`: begin after this many of the newest deliveries"}}
 	return command{name: "events", help: "list deliveries of domain events to subscribers, and resend events", commands: []command{
 		{
 			name: "subscribers", effect: reads, help: "count the deliveries to each subscriber, and show what fails",
@@ -37,7 +36,7 @@ func eventsCommands() command {
 		{
 			name: "deliveries", effect: reads, help: "list the deliveries of events, the newest event first",
 			examples: []string{"events deliveries --status dead", "events deliveries --subscriber billing --limit 5 -o name"},
-			define:   listDeliveries(page),
+			define:   listDeliveries,
 		},
 		{
 			name: "resend", effect: changes, operands: "[DELIVERY…]", help: "resend events to subscribers",
@@ -55,23 +54,21 @@ var deliveryColumns = []column{
 	of("ATTEMPTS", "attempts"), of("PROBLEM", "problem"), ageOf("NEXT", "next_attempt_at").whenWide(), of("ID", "event_id").whenWide(),
 }
 
-func listDeliveries(page [][2]string) func(o *options) runner {
-	return func(o *options) runner {
-		return o.shows("/v1/events/deliveries", append(page, deliverySelection...), func(d document) output {
-			deliveries := d.at("deliveries").list()
-			return listOutput(deliveries, "id", "no delivery", deliveryColumns).outOf(len(deliveries), int(d.number("total_count")))
-		})
-	}
+func listDeliveries(o *options) runner {
+	page := [][2]string{{"limit", "`N`: list at most this many deliveries (default 50)"}, {"offset", "`N`: begin after this many of the newest deliveries"}}
+	return o.shows("/v1/events/deliveries", append(page, deliverySelection...), func(d document) output {
+		deliveries := d.at("deliveries").list()
+		return listOutput(deliveries, "id", "no delivery", deliveryColumns).outOf(len(deliveries), int(d.number("total_count")))
+	})
 }
 
 func resendEvents(o *options) runner {
 	reason := o.String("reason", "", "`TEXT`: record why")
 	bulk := o.withBulk("delivery", "deliveries", deliverySelection...)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
-		if many, err := bulk.chosen(operands, 1); err != nil {
+		body := map[string]any{"reason": cmp.Or(*reason, "on the command line")}
+		if done, err := bulk.instead(ctx, c, operands, 1, bulkResend, body); done {
 			return err
-		} else if many {
-			return bulk.act(ctx, c, bulkResend, map[string]any{"reason": cmp.Or(*reason, "on the command line")})
 		}
 		sent, failed := []document{}, 0
 		for _, id := range operands {
@@ -98,6 +95,6 @@ func (t *table) undelivered(d document) {
 		}
 		t.line(fmt.Sprintf("%s event %s of %s did not reach %s after %s%s", t.sign("failed"), u.text("type"), u.text("step_name"),
 			u.text("subscriber"), counted(int(u.number("attempts")), "attempt", "attempts"), problem))
-		t.line("  " + t.paint(faint, "stepwell events resend "+u.text("delivery")))
+		t.line("  " + t.paint(faint, programCalled()+" events resend "+u.text("delivery")))
 	}
 }

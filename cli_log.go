@@ -10,48 +10,42 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 )
 
 const (
-	maxLogWaiting = 1 << 20                // bytes of lines that wait to be written
-	maxLastLines  = 16 << 10               // the same in the second half of logPatience
+	maxLogWaiting = 2000                   // lines that wait to be written
+	maxLastLines  = 20                     // the same in the second half of logPatience
 	logPatience   = 200 * time.Millisecond // how long the end of the process waits until they are
 )
 
 // logQueue passes lines on to an output. Write never waits, because another goroutine writes to the output. If too many
 // lines wait, the oldest are lost: the last one may say why the process ends.
 type logQueue struct {
-	to   io.Writer
-	lost atomic.Uint64 // lines that were dropped or could not be written
+	to      io.Writer
+	log     atomic.Pointer[slog.Logger] // writes to the output, in the form of the log
+	lines   chan logLine                // that wait
+	ended   chan struct{}
+	lost    atomic.Uint64 // lines that were dropped or could not be written
+	missing atomic.Uint64 // lost lines of which the output says nothing yet
+}
 
-	mu      sync.Mutex
-	log     *slog.Logger // writes to the output, in the form of the log; guarded by mu, as all below
-	lines   [][]byte     // that wait, the oldest first
-	bytes   int          // in them
-	missing uint64       // lost lines of which the output says nothing yet
-	writing bool         // a line is on its way
-	ended   bool
-	more    *sync.Cond // lines wait, or the queue has ended
-	idle    notifier   // no line waits or is on its way
+// logLine is a line of the log, or the end of what a flush waits for.
+type logLine struct {
+	text    []byte
+	flushed chan struct{} // nil for a line
 }
 
 func newLogQueue(to io.Writer) *logQueue {
-	q := &logQueue{to: to, log: slog.New(slog.NewTextHandler(to, nil))}
-	q.more = sync.NewCond(&q.mu)
+	q := &logQueue{to: to, lines: make(chan logLine, maxLogWaiting), ended: make(chan struct{})}
+	q.setForm(func(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) })
 	go q.run()
 	return q
 }
 
-// setForm sets the form of the log.
-func (q *logQueue) setForm(to func(io.Writer) *slog.Logger) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.log = to(q.to)
-}
+func (q *logQueue) setForm(to func(io.Writer) *slog.Logger) { q.log.Store(to(q.to)) }
 
 // queueLog puts a queue before standard error, and has a process survive that an output was closed: Go would end it by
 // SIGPIPE. main ends the queue.
@@ -72,88 +66,77 @@ func (p *process) flushLog() {
 }
 
 func (q *logQueue) Write(line []byte) (int, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.lines = append(q.lines, bytes.Clone(line))
-	q.bytes += len(line)
-	q.boundLocked(maxLogWaiting)
-	q.more.Signal()
-	return len(line), nil
-}
-
-// boundLocked loses the oldest lines beyond a number of bytes.
-func (q *logQueue) boundLocked(most int) {
-	for q.bytes > most && len(q.lines) > 1 {
-		q.takeLocked()
-		q.loseLocked()
+	l := logLine{text: bytes.Clone(line)}
+	for {
+		select {
+		case q.lines <- l:
+			return len(line), nil
+		default: // the oldest lines make room for it
+			q.drop()
+		}
 	}
 }
 
-// takeLocked returns the oldest line, which waits no longer.
-func (q *logQueue) takeLocked() []byte {
-	line := q.lines[0]
-	q.lines[0] = nil // or the array would keep it
-	q.lines = q.lines[1:]
-	q.bytes -= len(line)
-	return line
-}
-
-func (q *logQueue) loseLocked() {
-	q.lost.Add(1)
-	q.missing++
+// drop loses the oldest line that waits.
+func (q *logQueue) drop() {
+	select {
+	case l := <-q.lines:
+		if l.flushed == nil {
+			q.lost.Add(1)
+			q.missing.Add(1)
+		}
+	default: // none waits any more
+	}
 }
 
 // run writes lines until the queue ends.
 func (q *logQueue) run() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	for {
-		for len(q.lines) == 0 {
-			if q.idle.notify(); q.ended {
-				return
-			}
-			q.more.Wait()
+		select {
+		case l := <-q.lines:
+			q.write(l)
+		case <-q.ended:
+			return
 		}
-		q.writeLocked(q.takeLocked())
 	}
 }
 
-// writeLocked writes a line without the lock, and before it how many are missing there.
-func (q *logQueue) writeLocked(line []byte) {
-	missing, notice := q.missing, q.log
-	q.missing, q.writing = 0, true
-	q.mu.Unlock()
-	if missing > 0 {
-		notice.Warn("lines of the log are missing here: standard error was stuck", "lines", missing)
+// write writes a line, and before it how many are missing there.
+func (q *logQueue) write(l logLine) {
+	if l.flushed != nil {
+		close(l.flushed)
+		return
 	}
-	_, err := q.to.Write(line)
-	q.mu.Lock()
-	if q.writing = false; err != nil {
-		q.missing += missing // which nobody was told either
-		q.loseLocked()
+	missing := q.missing.Swap(0)
+	if missing > 0 {
+		q.log.Load().Warn("lines of the log are missing here: standard error was stuck", "lines", missing)
+	}
+	if _, err := q.to.Write(l.text); err != nil {
+		q.lost.Add(1)
+		q.missing.Add(missing + 1) // nobody was told of the missing ones either
 	}
 }
 
 // flush waits until all lines are written, but no longer than limit.
 func (q *logQueue) flush(limit time.Duration) {
-	idle := q.idle.next()
-	q.mu.Lock()
-	busy := len(q.lines) > 0 || q.writing
-	q.mu.Unlock()
-	if busy {
-		receiveWithin(idle, limit)
+	written, late := make(chan struct{}), time.After(limit)
+	select {
+	case q.lines <- logLine{flushed: written}:
+	case <-late:
+		return
+	}
+	select {
+	case <-written:
+	case <-late:
 	}
 }
 
 // end ends the queue. Its lines get some time to be written, and then the last ones some more.
 func (q *logQueue) end() {
 	q.flush(logPatience / 2)
-	q.mu.Lock()
-	q.boundLocked(maxLastLines)
-	q.mu.Unlock()
+	for len(q.lines) > maxLastLines {
+		q.drop()
+	}
 	q.flush(logPatience / 2)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.ended = true
-	q.more.Signal()
+	close(q.ended)
 }

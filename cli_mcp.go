@@ -121,12 +121,8 @@ func newMCPTool(c command) *mcpTool {
 		}
 	})
 	if len(t.selection) > 0 {
-		names := []string{}
-		for _, a := range t.selection {
-			names = append(names, a.name)
-		}
 		t.arguments = append(t.arguments, &mcpArgument{name: "select", types: []string{"object"},
-			help: "all that have these: " + strings.Join(names, ", ")})
+			help: "all that have these: " + strings.Join(argumentNames(t.selection), ", ")})
 	}
 	return t
 }
@@ -163,9 +159,8 @@ var fileForms = regexp.MustCompile(`(, from|, by|:|;) JSON, @FILE,? or -( for st
 // needlessForAgents matches sentences about exit codes, and about operands that the arguments describe.
 var needlessForAgents = regexp.MustCompile(`[^.]*(exit code|TASK is|TEMPLATE is)[^.]*\.`)
 
-// names returns the names of the arguments.
-func (t *mcpTool) names() (names []string) {
-	for _, a := range t.arguments {
+func argumentNames(arguments []*mcpArgument) (names []string) {
+	for _, a := range arguments {
 		names = append(names, a.name)
 	}
 	return names
@@ -250,7 +245,7 @@ func (t *mcpTool) commandLine(given map[string]json.RawMessage) (words []string,
 		}
 	}
 	for name := range given {
-		return nil, usagef("%s: there is no argument %q%s", t.name, name, suggestion(name, t.names()))
+		return nil, usagef("%s: there is no argument %q%s", t.name, name, suggestion(name, argumentNames(t.arguments)))
 	}
 	return append(words, operands...), nil
 }

@@ -113,8 +113,8 @@ func (c *mcpClient) call(tool, arguments string) mcpAnswer {
 
 // noTools are the commands without an effect on the service that they ask, or that are about files, an address or a terminal.
 var noTools = []string{
-	"serve", "run", "task watch", "template check", "template convert", "template graph", "fixture state get", "fixture state put", "auth generate-keys",
-	"auth generate-token", "auth validate-token", "auth show-permissions", "config show", "config validate", "store check",
+	"serve", "run", "explore", "task watch", "template check", "template convert", "template graph", "fixture state get", "fixture state put", "auth generate-keys",
+	"auth jwks", "auth generate-token", "auth validate-token", "auth show-permissions", "config show", "config validate", "store check",
 	"store compact", "store export", "store import",
 	"healthcheck", "openapi", "completion", "mcp", "version",
 }

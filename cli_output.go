@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -27,16 +28,20 @@ var outputForms = []string{"table", "wide", "json", "jsonl", "name"}
 
 // withOutput adds the flag -o, for print.
 func (o *options) withOutput() *options {
-	o.output = o.String("output", "table", "`FORM`: choose the form: "+strings.Join(outputForms, ", "))
-	o.Var(o.Lookup("output").Value, shortOutput, o.Lookup("output").Usage)
 	o.headless = o.Bool("no-headers", false, "omit the headings of a table")
+	return o.withForms(outputForms...)
+}
+
+// withForms adds the flag -o with the forms that a command has.
+func (o *options) withForms(forms ...string) *options {
+	o.forms, o.output = forms, o.String("output", "table", "`FORM`: choose the form: "+strings.Join(forms, ", "))
+	o.Var(o.Lookup("output").Value, shortOutput, o.Lookup("output").Usage)
 	return o
 }
 
-// checkForm checks the value of -o.
 func (o *options) checkForm() error {
-	if o.output != nil && !slices.Contains(outputForms, *o.output) {
-		return o.misuse("-o must be %s, not %q", anyOf(outputForms), *o.output)
+	if o.output != nil && !slices.Contains(o.forms, *o.output) {
+		return o.misuse("-o must be %s, not %q", anyOf(o.forms), *o.output)
 	}
 	return nil
 }
@@ -225,7 +230,6 @@ var looks = map[string]look{
 	"waiting_for_retry": {yellow, "↻"}, "warning": {yellow, "!"},
 }
 
-// sign returns the sign of a state.
 func (s style) sign(state string) string {
 	l, ok := looks[state]
 	if !ok {
@@ -551,4 +555,50 @@ func (d document) members() iter.Seq2[string, document] {
 			}
 		}
 	}
+}
+
+// The door to the terminal. What services and files say is data: it cannot move the cursor, retitle the window, forge
+// a line or reorder what a person reads. Texts of documents are printable (see document.text), and everything else that
+// a terminal gets passes a door, which escapes what misleads.
+
+// door is an output that people read. It escapes the characters that mislead, except line feeds.
+type door struct {
+	w io.Writer
+
+	mu   sync.Mutex
+	rest []byte // the beginning of a character that the next Write ends; guarded by mu
+}
+
+func (d *door) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	text := append(d.rest, p...)
+	// A writer may split a text anywhere, so the bytes of a cut character wait for the rest.
+	end := len(text) - cutRune(text)
+	d.rest = bytes.Clone(text[end:])
+	if _, err := io.WriteString(d.w, escape(string(text[:end]), "\n")); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// behindDoor returns the output itself, for printable texts with our own colours and moves of the cursor.
+func behindDoor(w io.Writer) io.Writer {
+	if d, ok := w.(*door); ok {
+		return d.w
+	}
+	return w
+}
+
+// isTerminal reports whether an output is a terminal, or another character device.
+func isTerminal(w io.Writer) bool {
+	if q, ok := w.(*logQueue); ok {
+		w = q.to
+	}
+	f, ok := behindDoor(w).(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -3,12 +3,12 @@ package main
 // Reloading templates: serve watches their files, and replaces the registry when they change.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,15 +30,10 @@ type templateWatch struct {
 }
 
 // newTemplateWatch notes the files as they are. They are read after it.
-func newTemplateWatch(cfg *Config, log *slog.Logger) *templateWatch {
+func newTemplateWatch(cfg *Config, log *slog.Logger, getenv func(string) string) *templateWatch {
 	stamp := stampTemplates(cfg.Templates.Dirs)
-	return &templateWatch{cfg: cfg, log: log, files: new(atomic.Pointer[registry]), read: stamp, seen: stamp}
-}
-
-// begin takes the templates that were read.
-func (w *templateWatch) begin(r *registry, getenv func(string) string) {
-	w.files.Store(r)
-	w.handlers = newHandlerSet(&w.cfg.Worker, version, getenv)
+	return &templateWatch{cfg: cfg, log: log, handlers: newHandlerSet(&cfg.Worker, version, getenv),
+		files: new(atomic.Pointer[registry]), read: stamp, seen: stamp}
 }
 
 // start watches until ctx ends or the result is called, which waits for the end.
@@ -65,7 +60,8 @@ func (w *templateWatch) look() {
 }
 
 func (w *templateWatch) reload() {
-	r, warnings, err := w.handlers.load(w.cfg)
+	before := w.files.Load()
+	r, warnings, err := w.handlers.load(w.cfg, before.files)
 	logWarnings(w.log, warnings)
 	if problems, ok := errors.AsType[inputProblems](err); ok {
 		for _, p := range problems {
@@ -76,7 +72,6 @@ func (w *templateWatch) reload() {
 		}
 		return
 	}
-	before := w.files.Load()
 	var all, changed []*template
 	names := map[string][]string{}
 	for _, t := range r.sorted {
@@ -94,7 +89,9 @@ func (w *templateWatch) reload() {
 		}
 	}
 	warnOfHandlers(changed, w.handlers, w.log)
-	w.files.Store(newRegistry(all))
+	now := newRegistry(all)
+	now.files = r.files
+	w.files.Store(now)
 	w.log.Info("the templates were read again; tasks keep the definitions they were created with",
 		"added", names["added"], "changed", names["changed"], "removed", names["removed"])
 }
@@ -115,19 +112,10 @@ func stampTemplate(b *strings.Builder, name string) {
 		stampFile(b, name, info, err)
 		return
 	}
-	entries, err := os.ReadDir(name)
-	fmt.Fprintln(b, name, err)
-	for _, e := range entries {
-		below := filepath.Join(name, e.Name())
-		switch {
-		case strings.HasPrefix(e.Name(), "."):
-		case e.IsDir():
-			stampTemplate(b, below)
-		case templateFormat(below) != "":
-			info, err := os.Stat(below)
-			stampFile(b, below, info, err)
-		}
-	}
+	templateEntries(name, func(below string, err error) {
+		info, statErr := os.Stat(below)
+		stampFile(b, below, info, cmp.Or(err, statErr))
+	})
 }
 
 func stampFile(b *strings.Builder, name string, info os.FileInfo, err error) {

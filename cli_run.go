@@ -18,12 +18,20 @@ import (
 	"time"
 )
 
-// openPiped opens a service in fixture mode, and returns a client of it. end closes everything.
-func openPiped(p *process, parts serviceOptions) (c *client, w *world, end func(), err error) {
+// open opens a service in fixture mode for a workflow, and returns a client of it. end closes everything.
+func (a *runArgs) open(p *process, name string) (c *client, w *world, end func(), err error) {
+	if a.unread != nil {
+		return nil, nil, nil, a.unread
+	}
+	parts, err := p.runParts(a, name)
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	l := &pipeListener{make(chan net.Conn), make(chan struct{})}
 	g := &gates{shared: newSurfaceCache(), connections: newConnections(parts.quotas, parts.log)}
 	w, err = openWorld("", parts, g)
 	if err != nil {
+		parts.auth.close()
 		return nil, nil, nil, err
 	}
 	server := newHTTPServer(l, &g.orchestration, g.connections, parts.log)
@@ -35,6 +43,7 @@ func openPiped(p *process, parts serviceOptions) (c *client, w *world, end func(
 		defer cancel()
 		w.finish(ctx)
 		w.close()
+		parts.auth.close()
 	}
 	return &client{p: p, url: "http://localhost", http: web}, w, end, nil
 }
@@ -110,13 +119,7 @@ type scriptedStep struct {
 func runWorkflow(o *options) runner {
 	a := &runArgs{}
 	o.withOutput()
-	configFileFlag(o, &a.config)
-	keyFlag(o, configKeyAt("environment"), &a.config)
-	keyFlag(o, configKeyAt("templates.dirs"), &a.config)
-	o.StringVar(&a.context, "context", "", "`JSON`: set the context, from JSON, @FILE, or - for standard input")
-	o.Func("stub", "`STEP=JSON`: give a step this result instead of calling its handler; also STEP=@FILE, or STEP=error:MESSAGE for a failure (repeatable)",
-		func(text string) error { return o.p.addScripted(a, text) })
-	handlerFlag(o, &a.config)
+	o.runFlags(a)
 	o.againFlags(&a.againArgs)
 	o.BoolVar(&a.fast, "fast", false, "skip delays and back-offs: a day of them takes no time")
 	o.durationVar(&a.timeout, "timeout", 0, "`DURATION`: give up when the task is this old, with exit code 5")
@@ -128,6 +131,17 @@ func runWorkflow(o *options) runner {
 		}
 		return o.named(runIn(ctx, o, a, operands))
 	}
+}
+
+// runFlags adds the flags of what runs a workflow in this process.
+func (o *options) runFlags(a *runArgs) {
+	configFileFlag(o, &a.config)
+	keyFlag(o, configKeyAt("environment"), &a.config)
+	keyFlag(o, configKeyAt("templates.dirs"), &a.config)
+	o.StringVar(&a.context, "context", "", "`JSON`: set the context, from JSON, @FILE, or - for standard input")
+	o.Func("stub", "`STEP=JSON`: give a step this result instead of calling its handler; also STEP=@FILE, or STEP=error:MESSAGE for a failure (repeatable)",
+		func(text string) error { return o.p.addScripted(a, text) })
+	handlerFlag(o, &a.config)
 }
 
 func (p *process) addScripted(a *runArgs, text string) error {
@@ -160,15 +174,7 @@ func cutOutcome(text string) (step, outcome string, ok bool) {
 
 // runIn runs a template in a service that nothing else uses.
 func runIn(ctx context.Context, o *options, a *runArgs, operands []string) error {
-	if a.unread != nil {
-		return a.unread
-	}
-	parts, err := o.p.runParts(a, operands[0])
-	if err != nil {
-		return err
-	}
-	defer parts.auth.close()
-	c, w, end, err := openPiped(o.p, parts)
+	c, w, end, err := a.open(o.p, operands[0])
 	if err != nil {
 		return err
 	}
@@ -214,20 +220,22 @@ func (a *runArgs) creation(c *client, s *service, operands []string) (func(conte
 	if a.from != "" {
 		return a.repetition(c, s, operands)
 	}
-	t, err := a.template(s.templates.registry(), operands[0])
-	if err != nil {
-		return nil, err
-	}
-	if err := a.check(c.p, s.handlers, t, func(int) bool { return false }); err != nil {
-		return nil, err
-	}
-	body := map[string]any{"namespace": t.namespace, "name": t.name, "version": t.version, "initiator": "stepwell run"}
-	if a.context != "" {
-		body["context"], err = c.p.jsonArgument("--context", a.context)
-	}
+	body, err := a.taskBody(c.p, s, operands[0], "stepwell run")
 	return func(ctx context.Context) (document, error) {
 		return c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body})
 	}, err
+}
+
+func (a *runArgs) taskBody(p *process, s *service, name, initiator string) (map[string]any, error) {
+	t, err := a.template(s.templates.registry(), name)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.check(p, s.handlers, t, func(int) bool { return false }); err != nil {
+		return nil, err
+	}
+	body := map[string]any{"namespace": t.namespace, "name": t.name, "version": t.version, "initiator": initiator}
+	return body, p.addJSON(body, "context", a.context)
 }
 
 // repetition is creation for a task of a state. Nothing else of the state is in the service, in which it would continue.
@@ -337,11 +345,7 @@ func (a *runArgs) template(r *registry, name string) (*template, error) {
 	}
 	t, ok := r.get(ref.namespace, ref.name, ref.version)
 	if !ok {
-		hint := ""
-		if near := r.nearest(ref.namespace, ref.name, ref.version); near != "" {
-			hint = "; did you mean " + near + "?"
-		}
-		return nil, exitf(exitNotFound, "no template %s here%s", name, hint)
+		return nil, exitf(exitNotFound, "no template %s here%s", name, meant(r.nearest(ref.namespace, ref.name, ref.version)))
 	}
 	return t, nil
 }

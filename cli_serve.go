@@ -16,9 +16,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -76,6 +78,7 @@ func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	if err != nil {
 		return err
 	}
+	parts.flushLog = p.flushLog
 	parts.quotas.lostLines = &queue.lost
 	parts.failed = v.storeFailed
 	defer parts.auth.close()
@@ -98,7 +101,7 @@ func (v *serving) parts(origin *provenance, getenv func(string) string) (o servi
 		files: new(atomic.Pointer[registry])}
 	if v.cfg.Templates.Watch {
 		// Before the templates are read, so that the watch notices a change between the two.
-		v.watch = newTemplateWatch(v.cfg, v.log)
+		v.watch = newTemplateWatch(v.cfg, v.log, getenv)
 		o.files = v.watch.files
 	}
 	var r *registry
@@ -107,9 +110,6 @@ func (v *serving) parts(origin *provenance, getenv func(string) string) (o servi
 	}
 	o.quotas = newQuotas(v.cfg)
 	o.files.Store(r)
-	if v.watch != nil {
-		v.watch.begin(r, getenv)
-	}
 	o.auth, err = newAuthenticators(v.cfg, origin, v.clock, v.log)
 	return o, err
 }
@@ -142,7 +142,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	}
 	p.boundGarbage(ctx)
 	if !v.cfg.Log.Quiet {
-		v.banner(p, len(parts.files.Load().sorted))
+		v.banner(p, parts.files.Load().sorted)
 	}
 	report := v.report()
 	err = v.awaitReady(ctx, w)
@@ -183,10 +183,9 @@ func openWorkload(seed string, parts serviceOptions, g *gates) (workload, error)
 	return svc, nil
 }
 
-// loadWork returns the handlers and the templates.
 func loadWork(cfg *Config, log *slog.Logger, getenv func(string) string) (*handlerSet, *registry, error) {
 	handlers := newHandlerSet(&cfg.Worker, version, getenv)
-	registry, warnings, err := handlers.load(cfg)
+	registry, warnings, err := handlers.load(cfg, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -198,9 +197,11 @@ func loadWork(cfg *Config, log *slog.Logger, getenv func(string) string) (*handl
 	return handlers, registry, nil
 }
 
-// load reads the templates that the configuration names.
-func (h *handlerSet) load(cfg *Config) (*registry, []string, error) {
-	return loadTemplates(cfg.Templates.Dirs, cfg.Environment, h.templateRules(&cfg.Templates, schemasKept))
+// load reads the templates that the configuration names. Files that were templates before must still be, if they exist.
+func (h *handlerSet) load(cfg *Config, before map[string]bool) (*registry, []string, error) {
+	rules := h.templateRules(&cfg.Templates, schemasKept)
+	rules.known = before
+	return loadTemplates(cfg.Templates.Dirs, cfg.Environment, rules)
 }
 
 // logWarnings logs the warnings of templates: the first ones, and how many there are.
@@ -502,13 +503,12 @@ func dropReadyFile(path string, pid int) {
 	}
 }
 
-// banner prints, in at most seven lines, where everything is and what to try. In a log
-// of JSON it is one record.
-func (v *serving) banner(p *process, templates int) {
+// banner prints, in at most seven lines, where everything is and what to try. In a log of JSON it is one record.
+func (v *serving) banner(p *process, templates []*template) {
 	r := v.report()
 	if !p.logsText(v.cfg) {
 		v.log.Info("serving", "version", r.Version, "orchestration_url", r.OrchestrationURL, "worker_url", r.WorkerURL,
-			"mount_url", r.MountURL, "state", v.stateLine(), "templates", templates, "fixture", v.cfg.Fixture.Enabled,
+			"mount_url", r.MountURL, "state", v.stateLine(), "templates", len(templates), "fixture", v.cfg.Fixture.Enabled,
 			"config", strings.Join(v.files, ", "))
 		return
 	}
@@ -537,29 +537,22 @@ func (v *serving) banner(p *process, templates int) {
 	if v.cfg.Console.Enabled {
 		fmt.Fprintf(p.stderr, "  console    %s%s\n", r.OrchestrationURL, consolePath)
 	}
+	try := "demo/diamond"
 	if len(v.cfg.Templates.Dirs) > 0 {
-		fmt.Fprintf(p.stderr, "  templates  %d from %s%s\n", templates, strings.Join(v.cfg.Templates.Dirs, ", "),
+		fmt.Fprintf(p.stderr, "  templates  %d from %s%s\n", len(templates), strings.Join(v.cfg.Templates.Dirs, ", "),
 			pick(v.watch != nil, ", read again when they change", ""))
-		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates%s\n", r.OrchestrationURL, v.curlOptions())
-		return
+		if len(templates) == 0 {
+			return
+		}
+		// Names may have spaces and quotes.
+		if try = templates[0].namespace + "/" + templates[0].name; strings.Trim(try, "/-_.abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+			try = "'" + strings.ReplaceAll(try, "'", `'\''`) + "'"
+		}
+	} else {
+		fmt.Fprintf(p.stderr, "  templates  %d for a demonstration; --templates DIR loads your own\n", len(templates))
 	}
-	fmt.Fprintf(p.stderr, "  templates  %d for a demonstration; --templates DIR loads your own\n", templates)
-	fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/tasks%s -H 'Content-Type: application/json' "+
-		"-d '{\"namespace\":\"demo\",\"name\":\"diamond\"}'\n", r.OrchestrationURL, v.curlOptions())
-	if !v.cfg.Console.Enabled {
-		fmt.Fprintf(p.stderr, "  then       curl -s '%s/v1/tasks?status=complete'%s\n", r.OrchestrationURL, v.curlOptions())
-	}
-}
-
-// curlOptions returns the options with which curl authenticates.
-func (v *serving) curlOptions() string {
-	switch c := &v.cfg.Orchestration.Web.Auth; {
-	case !c.Enabled:
-		return ""
-	case c.onlyAPIKeys():
-		return ` -H "` + c.APIKeyHeader + `: $STEPWELL_API_KEY"`
-	}
-	return ` -H "Authorization: Bearer $STEPWELL_AUTH_TOKEN"`
+	fmt.Fprintf(p.stderr, "  try        %s task create %s --wait%s\n", programCalled(), try,
+		pick(r.OrchestrationURL == "http://127.0.0.1:8080", "", " --url "+r.OrchestrationURL))
 }
 
 func (v *serving) stateLine() string {
@@ -609,4 +602,92 @@ func serveFlags(o *options, a *serveArgs) {
 		a.maxLifetime = d
 		return err
 	})
+}
+
+// Signals: SIGTERM and SIGINT end the service, or interrupt a command that waits. A process may
+// also end with its parent.
+
+// endOnSignal returns a context that the first signal cancels. A second one ends the process at once, unless both are
+// SIGHUP: a terminal that closes sends several of them.
+func endOnSignal(ctx context.Context) (_ context.Context, ignore func()) {
+	ctx, end := context.WithCancel(ctx)
+	// Room for two, since package signal drops what does not fit, and a second signal must count.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt) // even if a shell made a background job ignore SIGINT
+	if !signal.Ignored(syscall.SIGHUP) {                  // as nohup does
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	go func() {
+		first := <-signals
+		end()
+		for next := range signals {
+			if next != syscall.SIGHUP || first != syscall.SIGHUP {
+				os.Exit(exitFailed)
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(signals) }
+}
+
+// abandonedTimeout is how long running handlers, and then open requests, may take once
+// the parent is gone and nobody waits for them.
+const abandonedTimeout = 500 * time.Millisecond
+
+// failedTimeout is how long open requests may take once the store has failed: the answers to those that waited for it are
+// on their way.
+const failedTimeout = 200 * time.Millisecond
+
+// errParentGone is the reason for the end of a process without a parent.
+var errParentGone = errors.New("standard input was closed: the parent is gone")
+
+// lifetime returns a context that ends with ctx, or as the command line says.
+func (p *process) lifetime(ctx context.Context, a *serveArgs, log *slog.Logger) (context.Context, func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	endFor := func(cause error) {
+		log.Info("the service ends", "reason", cause.Error())
+		end(cause)
+	}
+	if a.exitWithParent {
+		go func() {
+			// The read ends when the last process that has the other end of the pipe is gone, however it ended.
+			io.Copy(io.Discard, p.stdin)
+			endFor(errParentGone)
+		}()
+	}
+	if a.maxLifetime > 0 {
+		afterReal(a.maxLifetime, func() { endFor(fmt.Errorf("it has run for %s (--max-lifetime)", a.maxLifetime)) })
+	}
+	return ctx, func() { end(context.Canceled) }
+}
+
+// timeouts returns how long running handlers, and after them open requests, may take, if the process ends with ctx or
+// for a reason.
+func (v *serving) timeouts(ctx context.Context, reason error) (handlers, requests time.Duration) {
+	if errors.Is(reason, errStoreFailed) { // nothing that they do can be stored
+		return 0, failedTimeout
+	}
+	handlers = time.Duration(v.cfg.Web.ShutdownTimeoutSeconds) * time.Second
+	if context.Cause(ctx) == errParentGone {
+		return min(handlers, abandonedTimeout), abandonedTimeout
+	}
+	return handlers, closeTimeout
+}
+
+var (
+	errInterrupted = &exitError{code: exitInterrupted}
+	errWatchEnded  = errors.New("the time to wait is over")
+)
+
+// interruptible returns a context that the first SIGINT or SIGTERM ends, with errInterrupted, or the end of
+// a time unless it is 0, with errWatchEnded.
+func interruptible(ctx context.Context, limit time.Duration) (context.Context, func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	release := func() {}
+	if limit > 0 {
+		ctx, release = context.WithTimeoutCause(ctx, limit, errWatchEnded)
+	}
+	signaled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(signaled, func() { end(errInterrupted) })
+	context.AfterFunc(ctx, stop) // a second one ends the process
+	return ctx, func() { release(); end(nil) }
 }

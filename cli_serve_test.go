@@ -1,17 +1,18 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
-	"encoding/json"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"reflect"
 	"stepwell/e2e/wire"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -98,83 +99,6 @@ func assertNoTemporary(t *testing.T, dir string) {
 	}
 }
 
-// TestRunDemo runs each template of the demonstration, with a stub for the step that waits for a person.
-func TestRunDemo(t *testing.T) {
-	templates := must(filepath.Glob("templates/demo/*"))(t)
-	ends := map[string]int{"failing": exitWorkflow, "exhausted": exitWorkflow}
-	if len(templates) < 10 {
-		t.Fatalf("got %d templates", len(templates))
-	}
-	for i := range templates {
-		templates[i] = must(filepath.Abs(templates[i]))(t)
-	}
-	t.Chdir(t.TempDir())
-	for _, file := range templates {
-		name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
-		args := []string{"run", file, "--fast", "-o", "json"}
-		if name == "approval" {
-			args = append(args, "--stub", `approve={"ok":true}`)
-		}
-		got := runCLI(nil, "", args...)
-		var r struct{ Status string }
-		if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || got.code != ends[name] || r.Status == "" {
-			t.Errorf("%s: got %d, %q, %v", name, got.code, got.stderr, err)
-		}
-		if got := runCLI(nil, "", append(args, "demo/"+name)[:1]...); got.code != exitUsage {
-			t.Errorf("run without a template: got %d", got.code)
-		}
-	}
-	if left := must(os.ReadDir("."))(t); len(left) > 0 {
-		t.Errorf("run left %v", left)
-	}
-}
-
-func TestRun(t *testing.T) {
-	t.Chdir(t.TempDir())
-	writeFile(t, "order.json", []byte(`{"namespace":"t","name":"order","version":"1.0.0","steps":[`+
-		`{"name":"charge","handler":{"callable":"pay"},"retry":{"max_attempts":2,"backoff_base_ms":86400000,"max_backoff_ms":86400000}},`+
-		`{"name":"deliver","handler":{"callable":"builtin:echo"},"dependencies":["charge"]}]}`))
-	writeFile(t, "paid.json", []byte(`{"paid": 12345678901234567890}`))
-	writeFile(t, "broken.json", []byte(`{"name":"x"}`))
-	for _, tt := range []struct {
-		args   []string
-		code   int
-		stdout string // a part
-		stderr string // a part
-	}{
-		{[]string{"run", "order.json"}, 2, "", "run: no handler is configured for charge (callable pay): give --stub STEP=JSON"},
-		{[]string{"run", "order.json", "--stub", "charge=@paid.json", "-o", "json"}, 0, `"paid": 12345678901234567890`, ""},
-		{[]string{"run", "order.json", "--stub", "charge=error:declined"}, 4, "charge  declined", `step "charge" failed for good`},
-		{[]string{"run", "order.json", "--stub", "chrage=1"}, 2, "", "--stub chrage: the template has no such step; did you mean charge?"},
-		{[]string{"run", "order.json", "--stub", "charge"}, 2, "", "want STEP=JSON, STEP=@FILE or STEP=error:MESSAGE"},
-		{[]string{"run", "order.json", "--stub", "charge={"}, 2, "", "{ is not valid JSON"},
-		{[]string{"run", "order.json", "--handler", "pay=builtin:nope"}, 2, "", `unknown builtin "nope"`},
-		{[]string{"run", "order.json", "--handler", "pay=builtin:echo", "--context", `{"a":1}`, "-o", "name"}, 0, "complete", ""},
-		{[]string{"run", "order.json", "--handler", "pay=builtin:echo", "--context", "-", "-o", "jsonl"}, 0, `"context":{"b":2}`, ""},
-		{[]string{"run", "broken.json"}, 1, "", "broken.json:1:1: "},
-		{[]string{"run", "missing.json"}, 3, "", "missing.json: "},
-		{[]string{"run", "demo/dimond"}, 3, "", "run: no template demo/dimond here; did you mean demo.diamond@1.0.0?"},
-		{[]string{"run", "demo/slow", "--timeout", "1ns"}, 5, "", "run: timed out before the task ended: step \"fetch\" "},
-	} {
-		got := runCLI(map[string]string{"LANG": "C.UTF-8"}, `{"b":2}`, tt.args...)
-		if got.code != tt.code || !strings.Contains(got.stdout, tt.stdout) || !strings.Contains(got.stderr, tt.stderr) {
-			t.Errorf("%q: got %d, %q, %q", tt.args, got.code, got.stdout, got.stderr)
-		}
-	}
-}
-
-// TestRunADayOfBackOff expects --fast to skip it.
-func TestRunADayOfBackOff(t *testing.T) {
-	t.Chdir(t.TempDir())
-	writeFile(t, "day.json", fmt.Appendf(nil, `{"namespace":"t","name":"day","version":"1.0.0","steps":[{"name":"a",`+
-		`"handler":{"callable":"builtin:flaky","initialization":{"failures":1}},`+
-		`"retry":{"max_attempts":2,"backoff_base_ms":86400000,"max_backoff_ms":86400000}}]}`))
-	got := runCLI(nil, "", "run", "day.json", "--fast")
-	if got.code != 0 || !strings.Contains(got.stdout, "attempt 2") {
-		t.Errorf("got %d: %s%s", got.code, got.stdout, got.stderr)
-	}
-}
-
 // TestRunInADirectoryOfAService uses the templates and handlers of a configuration that is named, and none of its
 // listeners, keys and files. One that is not named has no say.
 func TestRunInADirectoryOfAService(t *testing.T) {
@@ -225,26 +149,6 @@ api_keys = [{key = "k", permissions = ["tasks:read"]}]
 	}
 }
 
-// TestTemplateFiles checks and draws template files without a service.
-func TestTemplateFiles(t *testing.T) {
-	t.Chdir(t.TempDir())
-	writeFile(t, "a.toml", []byte("name = \"a\"\nnamespace = \"t\"\nversion = \"1.0.0\"\n[[steps]]\nname = \"x \\\"y\\\"\"\n"+
-		"handler = {callable = \"builtin:noop\"}\n[[steps]]\nname = \"z\"\nhandler = {callable = \"builtin:noop\"}\ndependencies = ['x \"y\"']\n"))
-	for _, tt := range []struct {
-		line, want string
-		code       int
-	}{
-		{"template check a.toml", "t.a@1.0.0: 2 steps\n", 0},
-		{"template check .", "t.a@1.0.0: 2 steps\n", 0},
-		{"template graph a.toml", "x \"y\"\n  z    after x \"y\"\n", 0},
-		{"template check none.json", "", exitNotFound},
-	} {
-		if got := runCLI(nil, "", strings.Fields(tt.line)...); got.code != tt.code || got.stdout != tt.want {
-			t.Errorf("%s: got %d, %q, %q; want %q", tt.line, got.code, got.stdout, got.stderr, tt.want)
-		}
-	}
-}
-
 // TestDevelop checks what --dev stands for, and that other flags win.
 func TestDevelop(t *testing.T) {
 	for _, row := range []struct{ given, want map[string]string }{
@@ -257,40 +161,6 @@ func TestDevelop(t *testing.T) {
 		if a.develop(); fmt.Sprint(a.flags) != fmt.Sprint(row.want) {
 			t.Errorf("got %v; want %v", a.flags, row.want)
 		}
-	}
-}
-
-func TestServeArgs(t *testing.T) {
-	got := must(parseServeArgs([]string{
-		"--config", "a.toml", "-config=b.toml", "--env", "test", "--ready-file", "ready.json", "--print-ready",
-		"--quiet", "--log-level", "debug", "--memory", "--templates", "a", "--templates", "b,c",
-		"--handler", "shop.*=http://127.0.0.1:9000", "--handler", "b=builtin:noop",
-	}, nil))(t)
-	want := &serveArgs{
-		configArgs: configArgs{
-			files: []string{"a.toml", "b.toml"},
-			flags: map[string]string{
-				"environment": "test", "log.level": "debug", "store.memory": "true", "templates.dirs": "a,b,c",
-				"worker.handlers": `{"b":"builtin:noop","shop.*":"http://127.0.0.1:9000"}`,
-			},
-			quiet: true,
-			here:  true,
-		},
-		readyFile:  "ready.json",
-		printReady: true,
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v; want %+v", got, want)
-	}
-	c, _, err := loadConfig(got.configArgs, func(string) string { return "" }, nil, func(string) ([]byte, error) {
-		return nil, nil
-	})
-	if err != nil || !c.Log.Quiet || c.Worker.Handlers["shop.*"] != "http://127.0.0.1:9000" {
-		t.Errorf("got %+v, %v; want it quiet, with the handlers", c, err)
-	}
-	_, err = parseServeArgs([]string{"--handler", "shop"}, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "want CALLABLE=URL or CALLABLE=exec:PROGRAM") {
-		t.Errorf("got %v; want the form of the flag", err)
 	}
 }
 
@@ -340,4 +210,272 @@ func TestDurationsInJSON(t *testing.T) {
 	if got := out.String(); !strings.HasSuffix(got, `"of_all":"1m0s","next_try_in":"1.5s","in":{"a_group":"1h0m0s"}}`+"\n") {
 		t.Errorf("got %s; want units", got)
 	}
+}
+
+// TestReadyFileAfterCrash starts after a crash that left the temporary file of the ready file
+// behind. Process ids repeat, in containers always.
+func TestReadyFileAfterCrash(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ready.json")
+	writeFile(t, filepath.Join(filepath.Dir(path), fmt.Sprintf(".ready.json.%d", os.Getpid())), nil)
+	write := func(f *os.File) error { _, err := f.WriteString("{}\n"); return err }
+	noError(t, replaceFile(path, write))
+	if got := string(readFile(t, path)); got != "{}\n" {
+		t.Errorf("the file holds %q", got)
+	}
+}
+
+// TestDocumentsReplaceOnlyDocuments exports to names that are taken: by documents of Stepwell, by what is somebody's, by
+// links and by pipes.
+func TestDocumentsReplaceOnlyDocuments(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{templates: "templates/demo"})
+	t.Chdir(t.TempDir())
+	writeFile(t, "state.json", s.do("GET", "/_stepwell/state", "").want(200).body)
+	if r := runCLI(nil, "", "store", "import", "--data", "kept", "state.json"); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	noError(t, os.Chmod("state.json", 0o644))
+	writeFile(t, "empty", nil)
+	writeFile(t, "notes.txt", []byte("milk, eggs"))
+	writeFile(t, "other.json", []byte(`{"kind":1}`))
+	noError(t, os.Symlink("notes.txt", "link"))
+	noError(t, os.Mkdir("directory", 0o700))
+	refused := map[string]string{"notes.txt": "it is not a document of Stepwell; --force replaces it", "other.json": "it is not a document of Stepwell",
+		"link": "a symbolic link, not a regular file", "directory": "not a regular file"}
+	if makePipe("pipe") == nil {
+		refused["pipe"] = "not a regular file"
+	}
+	for name, want := range refused {
+		for _, force := range []string{"--force=false", "--force"} {
+			if _, file := map[string]bool{"notes.txt": true, "other.json": true}[name]; file && force == "--force" {
+				continue
+			}
+			got := runCLI(nil, "", "store", "export", "--data", "kept", name, force)
+			if got.code == 0 || !strings.Contains(got.stderr, want) {
+				t.Errorf("%s %s: got %d, %s; want %q", name, force, got.code, got.stderr, want)
+			}
+		}
+	}
+	writeFile(t, "closed", []byte("milk, eggs"))
+	noError(t, os.Chmod("closed", 0))
+	if _, err := os.Open("closed"); err != nil { // unless this process may read everything
+		got := runCLI(nil, "", "store", "export", "--data", "kept", "closed")
+		if noError(t, os.Chmod("closed", 0o600)); got.code == 0 || string(readFile(t, "closed")) != "milk, eggs" {
+			t.Errorf("a file that cannot be read: got %d, and %s", got.code, readFile(t, "closed"))
+		}
+	}
+	if got := string(readFile(t, "notes.txt")); got != "milk, eggs" {
+		t.Errorf("the notes are %q", got)
+	}
+	for _, args := range [][]string{{"state.json"}, {"tasks.sql"}, {"empty"}, {"new.json"}, {"notes.txt", "--force"}} {
+		got := runCLI(nil, "", append([]string{"store", "export", "--data", "kept"}, args...)...)
+		info := must(os.Lstat(args[0]))(t)
+		if got.code != 0 || !strings.HasPrefix(string(readFile(t, args[0])), `{"format":3,`) || info.Mode() != 0o600 {
+			t.Errorf("%q: got %d, %s, mode %v", args, got.code, got.stderr, info.Mode())
+		}
+	}
+}
+
+// TestWatchedTasks changes and removes a template while tasks of it run, in a service and its sandboxes.
+func TestWatchedTasks(t *testing.T) {
+	f := newWatchedFiles(t, map[string]string{"a.yaml": watchedTemplate("a", "one")})
+	s := newFixtureServer(t, serviceTest{templates: f.dir, reloaded: f.watch.files})
+	s.do("POST", "/_stepwell/templates", `{"name":"added","version":"1.0.0"}`).want(201)
+	before := s.sandbox(`{"name":"old"}`)
+	old := s.create(`{"name":"a","context":{"n":1}}`)
+	tag := s.do("GET", "/v1/templates", "").header.Get("ETag")
+
+	f.save("a.yaml", watchedTemplate("a", "one", "two"))
+	f.looked()
+	if got := s.do("GET", "/v1/templates", ""); got.text("total_count") != "2" || tag != "" && got.header.Get("ETag") == tag {
+		t.Errorf("got %v %s; want another tag and the added template", got.header, got.body)
+	}
+	for i, at := range []*fixtureServer{s, before.fixtureServer, s.sandbox(`{"name":"new"}`).fixtureServer} {
+		if got := at.do("GET", "/v1/templates/default/a/1.0.0", "").want(200); len(got.get("steps").([]any)) != 2 {
+			t.Errorf("service %d: got %s; want two steps", i, got.body)
+		}
+	}
+	s.do("POST", "/v1/tasks", `{"name":"a","context":{"n":1}}`).want(409) // the same version is the same task
+	if got := s.do("GET", "/v1/tasks/"+s.create(`{"name":"a","context":{"n":2}}`), "").text("total_steps"); got != "2" {
+		t.Errorf("got %s steps of a new task; want 2", got)
+	}
+
+	noError(t, os.Remove(filepath.Join(f.dir, "a.yaml")))
+	f.looked()
+	s.do("POST", "/v1/tasks", `{"name":"a","context":{"n":3}}`).want(404)
+	a := s.do("GET", "/v1/tasks/"+old+"/workflow_steps", "").want(200)
+	s.do("PATCH", "/v1/tasks/"+old+"/workflow_steps/"+a.text("0.step_uuid"), `{"action_type":"complete_manually","reason":"r",
+		"completed_by":"b","completion_data":{"result":1}}`).want(200)
+	if got := s.await(old, "complete").text("total_steps"); got != "1" {
+		t.Errorf("got %s steps of the task from before; want 1", got)
+	}
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	if got := s.do("GET", "/v1/templates", "").text("total_count"); got != "0" {
+		t.Errorf("got %s templates after a reset; want those of the files", got)
+	}
+}
+
+// TestWatchPrintsAsItGoes reads what watch prints of a task while its step waits for an outside actor, until it says so, and
+// completes the step then.
+func TestWatchPrintsAsItGoes(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "templates/demo"})
+	t.Chdir(t.TempDir())
+	id := s.create(`{"namespace":"demo","name":"approval"}`)
+	shown, out := io.Pipe()
+	in := configInput{env: map[string]string{"STEPWELL_URL": s.url}}
+	p := &process{getenv: in.getenv, environ: in.environ(), now: realNow, stdin: strings.NewReader(""), stdout: out, stderr: io.Discard}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- p.run(t.Context(), []string{"task", "watch", id})
+		out.Close()
+	}()
+	lines, asked, last := bufio.NewScanner(shown), false, ""
+	for lines.Scan() {
+		if last = lines.Text(); strings.HasPrefix(last, `step "approve" has waited for an outside actor`) { // nothing is new
+			asked = true
+			got := runCLI(map[string]string{"STEPWELL_URL": s.url}, "", "step", "complete", id, "approve")
+			if got.code != 0 {
+				t.Fatal(got.stderr)
+			}
+		}
+	}
+	if err := <-ended; err != nil || !asked || !strings.HasSuffix(last, "  task  ✔ complete") {
+		t.Errorf("got %v, the step was shown: %v, the last line %q", err, asked, last)
+	}
+}
+
+// watchedFiles is a directory of templates that is watched.
+type watchedFiles struct {
+	t     *testing.T
+	dir   string
+	log   *logLines
+	watch *templateWatch
+}
+
+func newWatchedFiles(t *testing.T, files map[string]string) *watchedFiles {
+	t.Helper()
+	f := &watchedFiles{t: t, dir: t.TempDir(), log: &logLines{}}
+	for name, text := range files {
+		f.save(name, text)
+	}
+	cfg := testConfig(t, serviceTest{templates: f.dir})
+	f.watch = newTemplateWatch(cfg, slog.New(&failingHandler{t: t, out: f.log}), func(string) string { return "" })
+	r, _, err := loadTemplates(cfg.Templates.Dirs, "", nil)
+	noError(t, err)
+	f.watch.files.Store(r)
+	return f
+}
+
+// save writes a file as editors do: another one takes its place.
+func (f *watchedFiles) save(name, text string) {
+	f.t.Helper()
+	name = filepath.Join(f.dir, name)
+	noError(f.t, os.MkdirAll(filepath.Dir(name), 0o700))
+	noError(f.t, os.WriteFile(name+".tmp", []byte(text), 0o600))
+	noError(f.t, os.Rename(name+".tmp", name))
+}
+
+// looked looks until the files have settled, and returns what was logged since the last call.
+func (f *watchedFiles) looked() string {
+	f.watch.look()
+	f.watch.look()
+	f.log.mu.Lock()
+	defer f.log.mu.Unlock()
+	defer f.log.buf.Reset()
+	return strings.ReplaceAll(f.log.buf.String(), f.dir+"/", "")
+}
+
+// want looks, and compares what is logged, which is nothing for "", and the registered templates.
+func (f *watchedFiles) want(log, names string) {
+	f.t.Helper()
+	got := f.looked()
+	if log == "" && got != "" || !strings.Contains(got, log) {
+		f.t.Errorf("got the log %q; want %q", got, log)
+	}
+	if got := fullTemplateNames(f.watch.files.Load().sorted); got != names {
+		f.t.Errorf("got %s; want %s", got, names)
+	}
+}
+
+func watchedTemplate(name string, steps ...string) string {
+	text := "name: " + name + "\nversion: 1.0.0\nsteps:\n"
+	for _, step := range steps {
+		text += "- {name: " + step + ", handler: {callable: people}}\n"
+	}
+	return text
+}
+
+// TestTemplateWatch changes files in every way. The set of templates changes as a whole, or stays if a
+// file has a problem.
+func TestTemplateWatch(t *testing.T) {
+	f := newWatchedFiles(t, map[string]string{"a.yaml": watchedTemplate("a"), "b.yaml": watchedTemplate("b")})
+	first := f.watch.files.Load()
+	f.want("", "default.a@1.0.0 default.b@1.0.0")
+	f.save("notes.md", "steps")
+	f.save(".hidden.yaml", "}")
+	f.want("", "default.a@1.0.0 default.b@1.0.0")
+	f.save("a.yaml", watchedTemplate("a", "s"))
+	f.want("added=[] changed=[default.a@1.0.0] removed=[]", "default.a@1.0.0 default.b@1.0.0")
+	if now := f.watch.files.Load(); now.sorted[0] == first.sorted[0] || now.sorted[1] != first.sorted[1] {
+		t.Error("got other templates than the changed one replaced")
+	}
+	f.save("a.yaml", watchedTemplate("a2"))
+	f.save("b.yaml", "name: b\nversion: 1.0.0\nsteps: 5\n")
+	f.save("c.json", `{"steps":`)
+	got := f.looked()
+	for _, problem := range []string{"problem=b.yaml:3:1: steps: is a number; want a list\n", "problem=c.json:1:10: invalid JSON: unexpected end\n"} {
+		if !strings.Contains(got, problem) {
+			t.Errorf("got the log %q; want %q", got, problem)
+		}
+	}
+	f.want("", "default.a@1.0.0 default.b@1.0.0") // told once
+	f.save("b.yaml", watchedTemplate("b"))
+	noError(t, os.Remove(filepath.Join(f.dir, "c.json")))
+	f.want("added=[default.a2@1.0.0] changed=[] removed=[default.a@1.0.0]", "default.a2@1.0.0 default.b@1.0.0")
+	f.save("new/below/c.toml", "name = 'c'\nversion = '1.0.0'\nsteps = []\n")
+	f.want("added=[default.c@1.0.0]", "default.a2@1.0.0 default.b@1.0.0 default.c@1.0.0")
+	f.save("d.yaml", watchedTemplate("c"))
+	f.want("c.toml:1:1: name: duplicate template default.c@1.0.0", "default.a2@1.0.0 default.b@1.0.0 default.c@1.0.0")
+	// A file that was a template may be in the middle of an edit: only a deleted one removes its template.
+	noError(t, os.Remove(filepath.Join(f.dir, "d.yaml")))
+	for _, text := range []string{"", "name: b\nversion: 1.0.0\n", "name: b\nversion: 1.0.0\nste"} {
+		f.save("b.yaml", text)
+		f.want("problem=b.yaml: is no longer a template; ", "default.a2@1.0.0 default.b@1.0.0 default.c@1.0.0")
+	}
+	f.save("b.yaml", watchedTemplate("b"))
+	f.want("added=[] changed=[] removed=[]", "default.a2@1.0.0 default.b@1.0.0 default.c@1.0.0")
+	noError(t, os.Rename(f.dir, f.dir+"-away"))
+	f.want("reading the templates directory: no such file or directory", "default.a2@1.0.0 default.b@1.0.0 default.c@1.0.0")
+	noError(t, os.Rename(f.dir+"-away", f.dir))
+	f.want("added=[] changed=[] removed=[]", "default.a2@1.0.0 default.b@1.0.0 default.c@1.0.0")
+	noError(t, os.Symlink(f.dir, filepath.Join(f.dir, "loop.json")))
+	f.want("problem=loop.json: reading the template: not a regular file", "default.a2@1.0.0 default.b@1.0.0 default.c@1.0.0")
+
+	noError(t, os.Remove(filepath.Join(f.dir, "loop.json")))
+	half := filepath.Join(f.dir, "a.yaml")
+	for _, text := range []string{"name: a2\nver", "name: a2\nversion: 1.0.0\nste", watchedTemplate("a3")} {
+		noError(t, os.WriteFile(half, []byte(text), 0o600))
+		f.watch.look() // it changes faster than it is looked at
+	}
+	f.want("added=[default.a3@1.0.0] changed=[] removed=[default.a2@1.0.0]", "default.a3@1.0.0 default.b@1.0.0 default.c@1.0.0")
+}
+
+// TestTemplateWatchEnds watches in real time, and expects that nothing is left of it at the end.
+func TestTemplateWatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newWatchedFiles(t, map[string]string{"a.yaml": watchedTemplate("a")})
+		stop := f.watch.start(t.Context())
+		f.save("a.yaml", watchedTemplate("b"))
+		began, limit := time.Now(), time.NewTimer(3*watchEvery)
+		<-limit.C
+		synctest.Wait()
+		if got := fullTemplateNames(f.watch.files.Load().sorted); got != "default.b@1.0.0" {
+			t.Errorf("got %s after %v; want the change", got, time.Since(began))
+		}
+		stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		stop = f.watch.start(ctx)
+		cancel()
+		stop()
+	})
 }

@@ -11,8 +11,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -32,8 +32,8 @@ func storeCommands() command {
 		},
 		{
 			name: "export", operands: "[FILE]", help: "write the whole state as lines of JSON, to FILE or to standard output",
-			more:     "It changes nothing, and a service may be using the directory.",
-			examples: []string{"store export state.jsonl", "store export --data /var/lib/stepwell - | gzip > state.jsonl.gz"},
+			more:     "This only reads, so a service may be using the directory. With --url, the state comes from GET /v1/backup of that service.",
+			examples: []string{"store export state.jsonl --url http://10.0.0.7:8080", "store export --data /var/lib/stepwell - | gzip > state.jsonl.gz"},
 			define:   exportStore,
 		},
 		{
@@ -56,8 +56,38 @@ func onStore(work func(p *process, dir string, operands []string) error) func(*o
 
 func exportStore(o *options) runner {
 	dir := o.String("data", "./stepwell-data", "`DIR`: use this data directory")
-	force := o.forceFlag()
-	return func(_ context.Context, files []string) error { return o.p.exportStore(*dir, files, *force) }
+	force := o.Bool("force", false, "replace FILE even if it is not a document of Stepwell")
+	// Not $STEPWELL_URL: without --url, the command is about a directory.
+	o.url = o.String("url", "", "`URL`: export the store of the service at this URL")
+	return func(ctx context.Context, files []string) error {
+		switch {
+		case *o.url == "":
+			return o.p.exportStore(*dir, files, *force)
+		case o.has("data"):
+			return o.misuse("give --data or --url, not both")
+		}
+		c, err := o.client()
+		if err == nil {
+			err = c.backUp(ctx, files, *force)
+		}
+		return o.named(err)
+	}
+}
+
+// backUp writes the state of the service to a file or standard output.
+func (c *client) backUp(ctx context.Context, files []string, force bool) error {
+	resp, err := c.send(ctx, call{method: "GET", path: "/v1/backup", stream: true})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get("Content-Type") != linesType {
+		return exitf(exitFailed, "%s answers /v1/backup with something other than a state: is it Stepwell?", c.url)
+	}
+	return c.p.writeExport(files, force, func(w io.Writer) error {
+		_, err := io.Copy(w, resp.Body)
+		return err
+	})
 }
 
 // toolJournal returns the options to open a directory, which must exist.
@@ -80,7 +110,6 @@ func (p *process) checkStore(dir string, files []string) error {
 	return err
 }
 
-// compactStore compacts the file.
 func (p *process) compactStore(dir string, _ []string) error {
 	o, err := p.toolJournal(dir)
 	if err != nil {
@@ -113,32 +142,24 @@ func (p *process) exportStore(dir string, files []string, force bool) error {
 	if err != nil {
 		return fmt.Errorf("export store %s: %w", dir, err)
 	}
-	return p.writeExport(files, force, func(w io.Writer) error { return s.export(s.cut(), w) })
-}
-
-// writeExport writes a file, or standard output.
-func (p *process) writeExport(files []string, force bool, write func(w io.Writer) error) error {
-	if len(files) == 0 || files[0] == "-" {
-		return write(p.stdout)
-	}
-	if err := writeDocument(files[0], force, write); err != nil {
+	if err := p.writeExport(files, force, func(w io.Writer) error { return s.export(s.cut(), w) }); err != nil {
 		return fmt.Errorf("export store: %w", err)
 	}
 	return nil
 }
 
-// documentBegins are how the documents begin that commands write to files which a user names.
-var documentBegins = []string{`{"format":`}
-
-// writeDocument writes a document to a file, completely or not at all. Unless force is set, it replaces only a document
-// or an empty file: any other is somebody's, and the name perhaps a mistake.
-func writeDocument(path string, force bool, write func(w io.Writer) error) error {
+// writeExport writes a document to standard output, or to a file, completely or not at all. Unless force is set, it
+// replaces only a document or an empty file: any other is somebody's, and the name perhaps a mistake.
+func (p *process) writeExport(files []string, force bool, write func(w io.Writer) error) error {
+	if len(files) == 0 || files[0] == "-" {
+		return write(p.stdout)
+	}
 	if !force {
-		if err := checkDocument(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := checkDocument(files[0]); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return replaceFile(path, func(f *os.File) error { return errors.Join(write(f), f.Sync()) })
+	return replaceFile(files[0], func(f *os.File) error { return errors.Join(write(f), f.Sync()) })
 }
 
 // checkDocument returns an error unless a file is empty or begins as a document does.
@@ -149,16 +170,10 @@ func checkDocument(path string) error {
 	}
 	defer f.Close()
 	begin, err := io.ReadAll(io.LimitReader(f, 256))
-	ours := slices.ContainsFunc(documentBegins, func(b string) bool { return strings.HasPrefix(string(begin), b) })
-	if err == nil && len(begin) > 0 && !ours {
+	if err == nil && len(begin) > 0 && !strings.HasPrefix(string(begin), `{"format":`) {
 		return &fs.PathError{Op: "replace", Path: path, Err: errors.New("it is not a document of Stepwell; --force replaces it")}
 	}
 	return err
-}
-
-// forceFlag defines --force, for writeDocument.
-func (o *options) forceFlag() *bool {
-	return o.Bool("force", false, "replace FILE even if it is not a document of Stepwell")
 }
 
 // replaceFile writes a regular file with mode 0600, completely or not at all: it writes another file beside it, and
@@ -185,7 +200,7 @@ func replaceFile(path string, write func(f *os.File) error) error {
 
 // importStore fills an empty directory from an exported state.
 func (p *process) importStore(dir string, files []string) error {
-	from, size := p.stdin, int64(0)
+	from, size := p.stdin, int64(0) // 0 if it is unknown
 	if files[0] != "-" {
 		f, err := os.Open(files[0])
 		if err != nil {
@@ -197,11 +212,6 @@ func (p *process) importStore(dir string, files []string) error {
 		}
 		from = f
 	}
-	return p.importFrom(dir, from, size)
-}
-
-// importFrom fills an empty directory from a state of this many bytes, 0 if that is unknown.
-func (p *process) importFrom(dir string, from io.Reader, size int64) error {
 	o, err := p.toolJournal(dir)
 	// An import makes the directory; the other commands would only hide a typo in its name.
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -230,24 +240,14 @@ func (p *process) showProgress(shows *readProgress) (done func()) {
 	if _, known := shows.percent(); !known || style.terminal == nil {
 		return func() {}
 	}
-	quit, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				n, _ := shows.percent()
-				fmt.Fprintf(p.stderr, "\r%s", bar(style, int(n), 100))
-			case <-quit:
-				fmt.Fprintf(p.stderr, "\r%s\n", bar(style, 100, 100))
-				return
-			}
+	ctx, quit := context.WithCancel(context.Background())
+	var drawing sync.WaitGroup
+	drawing.Go(func() {
+		for closedWithin(ctx, nil, 100*time.Millisecond) == errTooLong {
+			n, _ := shows.percent()
+			fmt.Fprintf(p.stderr, "\r%s", bar(style, int(n), 100))
 		}
-	}()
-	return func() {
-		close(quit)
-		<-ended
-	}
+		fmt.Fprintf(p.stderr, "\r%s\n", bar(style, 100, 100))
+	})
+	return func() { quit(); drawing.Wait() }
 }

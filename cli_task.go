@@ -88,8 +88,7 @@ const defaultWatch = 10 * time.Minute
 
 func createTask(o *options) runner {
 	text := o.String("context", "", "`JSON`: set the context, from JSON, @FILE, or - for standard input")
-	created := o.withWait()
-	key := o.String("key", "", "`KEY`: send this Idempotency-Key, so that a repeat creates no second task")
+	create := o.creates()
 	priority := o.Int("priority", 0, "`N`: set the priority; higher runs first")
 	var tags []string
 	o.Func("tag", "`TAG`: add a tag (repeatable)", func(text string) error {
@@ -97,15 +96,10 @@ func createTask(o *options) runner {
 		return nil
 	})
 	body := map[string]any{}
-	for member, help := range map[string]string{
-		"initiator": "`WHO`: record who starts the task", "source-system": "`SYSTEM`: record which system starts the task", "reason": "`TEXT`: record why",
-		"correlation-id": "`UUID`: set the correlation ID, which joins the task to other work",
-	} {
-		o.Func(member, help, func(text string) error {
-			body[strings.ReplaceAll(member, "-", "_")] = text
-			return nil
-		})
-	}
+	o.memberFlag(body, "initiator", "initiator", "`WHO`: record who starts the task")
+	o.memberFlag(body, "source-system", "source_system", "`SYSTEM`: record which system starts the task")
+	o.memberFlag(body, "reason", "reason", "`TEXT`: record why")
+	o.memberFlag(body, "correlation-id", "correlation_id", "`UUID`: set the correlation ID, which joins the task to other work")
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		ref, err := parseTemplateRef(operands[0])
 		if err != nil {
@@ -118,25 +112,25 @@ func createTask(o *options) runner {
 		if len(tags) > 0 {
 			body["tags"] = tags
 		}
-		if *text != "" {
-			if body["context"], err = o.p.jsonArgument("--context", *text); err != nil {
-				return err
-			}
-		}
-		t, err := c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body, key: *key})
-		if err != nil {
+		if err := o.p.addJSON(body, "context", *text); err != nil {
 			return err
 		}
-		return created(ctx, c, t)
+		return create(ctx, c, "/v1/tasks", body)
 	})
 }
 
-// withWait defines --wait, and returns a function that prints a new task: at once, or after waiting for its end.
-func (o *options) withWait() func(ctx context.Context, c *client, t document) error {
+// creates defines --key and --wait, and returns a function that creates a task and prints it: at once, or after waiting
+// for its end.
+func (o *options) creates() func(ctx context.Context, c *client, path string, body any) error {
+	key := o.String("key", "", "`KEY`: send this Idempotency-Key, so that a repeat creates no second task")
 	var wait time.Duration
 	o.waitFlag(&wait, "wait for the end")
-	return func(ctx context.Context, c *client, t document) error {
-		if wait == 0 {
+	return func(ctx context.Context, c *client, path string, body any) error {
+		t, err := c.do(ctx, call{method: "POST", path: path, body: body, key: *key})
+		switch {
+		case err != nil:
+			return err
+		case wait == 0:
 			return o.print(taskOutput(t))
 		}
 		return c.waitFor(ctx, o, t.text("task_uuid"), wait)
@@ -173,12 +167,9 @@ func (o *options) againFlags(a *againArgs) {
 }
 
 // body returns the request for a repetition.
-func (a *againArgs) body(p *process) (body map[string]any, err error) {
-	body = map[string]any{"from": a.from, "latest": a.latest}
-	if a.context != "" {
-		body["context"], err = p.jsonArgument("--context", a.context)
-	}
-	return body, err
+func (a *againArgs) body(p *process) (map[string]any, error) {
+	body := map[string]any{"from": a.from, "latest": a.latest}
+	return body, p.addJSON(body, "context", a.context)
 }
 
 func repeatTask(o *options) runner {
@@ -186,8 +177,7 @@ func repeatTask(o *options) runner {
 	o.againFlags(a)
 	o.StringVar(&a.context, "context", "", "`JSON`: replace the context of the task, from JSON, @FILE, or - for standard input")
 	reason := o.String("reason", "", "`TEXT`: record why")
-	key := o.String("key", "", "`KEY`: send this Idempotency-Key, so that a repeat creates no second task")
-	created := o.withWait()
+	create := o.creates()
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		if a.from == "" {
 			return o.misuse("missing --from STEP")
@@ -203,11 +193,7 @@ func repeatTask(o *options) runner {
 		if err != nil {
 			return err
 		}
-		t, err := c.do(ctx, call{method: "POST", path: path + "/again", body: body, key: *key})
-		if err != nil {
-			return err
-		}
-		return created(ctx, c, t)
+		return create(ctx, c, path+"/again", body)
 	})
 }
 
@@ -224,7 +210,6 @@ func (c *client) waitFor(ctx context.Context, o *options, id string, limit time.
 	return err
 }
 
-// taskOutput is one task.
 func taskOutput(t document) output {
 	return output{t, member("task_uuid"), func(tb *table) {
 		tb.fields(t, []column{
@@ -387,16 +372,8 @@ func showTask(o *options) runner {
 }
 
 func explainTask(o *options) runner {
-	return o.asks(func(ctx context.Context, c *client, operands []string) error {
-		path, _, err := c.taskPath(ctx, operands[0])
-		if err != nil {
-			return err
-		}
-		e, err := c.get(ctx, path+"/explain", nil)
-		if err != nil {
-			return err
-		}
-		return o.print(output{e, member("task_uuid"), func(t *table) { t.explanation(e) }})
+	return o.shows("/explain", nil, func(e document) output {
+		return output{e, member("task_uuid"), func(t *table) { t.explanation(e) }}
 	})
 }
 
@@ -410,7 +387,7 @@ func (t *table) explanation(e document) {
 			verbs = append(verbs, cmp.Or(actionVerbs[a.text("")], a.text("")))
 		}
 		if len(verbs) > 0 {
-			t.row("", t.paint(faint, fmt.Sprintf("stepwell step %s %s %s", strings.Join(verbs, "|"),
+			t.row("", t.paint(faint, fmt.Sprintf("%s step %s %s %s", programCalled(), strings.Join(verbs, "|"),
 				e.text("task_uuid"), s.text("name"))))
 		}
 	}
@@ -419,11 +396,7 @@ func (t *table) explanation(e document) {
 
 func printContext(o *options) runner {
 	return o.calls(func(ctx context.Context, c *client, operands []string) error {
-		path, _, err := c.taskPath(ctx, operands[0])
-		if err != nil {
-			return err
-		}
-		d, err := c.get(ctx, path+"/context", nil)
+		d, err := c.ask(ctx, o, operands, "/context", nil)
 		if err != nil {
 			return err
 		}
@@ -442,10 +415,9 @@ func cancelTasks(o *options) runner {
 	reason := o.String("reason", "", "`TEXT`: record why")
 	bulk := o.withBulk("task", "tasks", taskSelection...)
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
-		if all, err := bulk.chosen(operands, 1); err != nil {
+		body := map[string]any{"reason": cmp.Or(*reason, "on the command line")}
+		if done, err := bulk.instead(ctx, c, operands, 1, bulkCancel, body); done {
 			return err
-		} else if all {
-			return bulk.act(ctx, c, bulkCancel, map[string]any{"reason": cmp.Or(*reason, "on the command line")})
 		}
 		cancelled, query := []document{}, url.Values{}
 		if *reason != "" {

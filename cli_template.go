@@ -75,6 +75,7 @@ func (c *client) template(ctx context.Context, name string) (d document, err err
 func checkTemplates(o *options) runner {
 	flags := configArgs{here: true} // as serve would check them: nothing runs, and nothing is sent
 	keyFlag(o, configKeyAt("environment"), &flags)
+	verbose := o.Bool("v", false, "list the files of a directory that are not templates")
 	return func(_ context.Context, files []string) error {
 		cfg, _, err := o.p.loadConfig(flags, o.p.environ)
 		if err != nil {
@@ -84,6 +85,9 @@ func checkTemplates(o *options) runner {
 		rules := handlers.templateRules(&cfg.Templates, schemasTold)
 		rules.bounded = true
 		rules.unrun = func(callable string) bool { return handlers.resolve(callable).kind == outsideActor }
+		if *verbose {
+			rules.passed = func(file, why string) { fmt.Fprintf(o.p.stderr, "passed over: %s: %s\n", printable(file), why) }
+		}
 		r, warnings, err := loadTemplates(files, cfg.Environment, rules)
 		o.p.warn(warnings)
 		if err != nil {
@@ -156,7 +160,6 @@ func templateFileOr(ctx context.Context, o *options, name string) (document, err
 	return readDocument(t.json), nil
 }
 
-// onlyTemplate returns the template of a file.
 func onlyTemplate(r *registry, file string) (*template, error) {
 	all := r.sorted
 	if len(all) != 1 {

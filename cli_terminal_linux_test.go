@@ -200,6 +200,7 @@ var hostileFlags = map[string][][]string{
 	"healthcheck": {{"--url", "URL"}},
 
 	"auth generate-keys":  {{"--output-dir", "keys" + hostileWord, "--force"}},
+	"auth jwks":           {{"public.pem"}, {"private" + hostileWord}},
 	"auth generate-token": {{"--private-key", "private.pem", "--permissions", hostileWord, "--subject", hostileWord, "--allow-unknown"}},
 	"auth validate-token": {{"--public-key", "public.pem", "--token", "TOKEN", "--allow-unknown"}, {"--public-key", "public.pem", "--token", "TOKEN"}},
 	"config show":         {{"--config", "good.toml"}, {"--config", "bad.toml"}},
@@ -293,7 +294,7 @@ func TestHostileDataOnTerminal(t *testing.T) {
 			token := hostileFiles(t)
 			o := newOptions(bareProcess, c)
 			c.define(o)
-			forms := slices.Clone(outputForms)
+			forms := o.forms
 			if o.output == nil {
 				forms = []string{""}
 			}

@@ -41,7 +41,7 @@ func (c *client) why(ctx context.Context, id string) string {
 	// ctx may have ended: that the wait is over is often why this is asked.
 	e, err := c.get(context.WithoutCancel(ctx), "/v1/tasks/"+id+"/explain", nil)
 	if err != nil {
-		return "; stepwell task explain " + id + " says why"
+		return "; " + programCalled() + " task explain " + id + " says why"
 	}
 	return ": " + e.text("message")
 }
@@ -220,8 +220,7 @@ func readShape(d document) *shape {
 	return s
 }
 
-// shape asks for the dependencies of a task's steps. Without them steps are shown in the order of their
-// creation.
+// shape asks for the dependencies of a task's steps. Without them steps are shown in the order of their creation.
 func (c *client) shape(ctx context.Context, t document) *shape {
 	d, _ := c.get(ctx, "/v1/tasks/"+t.text("task_uuid")+"/summary", nil)
 	return readShape(d.at("template"))
@@ -290,7 +289,7 @@ func (t *table) steps(task document, s *shape, unfinished bool) {
 		})
 	}
 	if all > left {
-		t.line(fmt.Sprintf("and %s: stepwell step list %s", counted(all-left, "finished step", "finished steps"), task.text("task_uuid")))
+		t.line(fmt.Sprintf("and %s: %s step list %s", counted(all-left, "finished step", "finished steps"), programCalled(), task.text("task_uuid")))
 	}
 	if more := left - len(steps); more > 0 {
 		t.line(fmt.Sprintf("and %s", counted(more, "more unfinished step", "more unfinished steps")))

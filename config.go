@@ -1,19 +1,17 @@
 package main
 
-// The config family: the values of the configuration, and the one table of keys that
-// files, variables, flags, "config show" and stepwell.example.toml follow. It knows
-// base and auth.
+// The config family: the values of the configuration, and the one table of keys that files, variables, flags, "config
+// show" and docs/stepwell.example.toml follow. It knows base and auth.
 //
 //	config.go        the Config value, its sections such as web, store
 //	config_keys.go   the table of configuration keys
 //	config_auth.go   the keys of authentication, and the authenticators that they describe
 //	config_load.go   loading: defaults, files, variables, flags
-//	config_toml.go   TOML: the places of keys in a file, values as literals
-//	config_values.go converting values, lists of tables: API keys and subscribers
+//	config_values.go converting values, lists of tables: API keys and subscribers; TOML: the places of keys in a
+//	                 file, values as literals
 //	config_checks.go checks of values, and rules about several keys
 
-// Config is the effective configuration. loadConfig fills it, and nothing changes it
-// afterwards.
+// Config is the effective configuration. loadConfig fills it, and nothing changes it afterwards.
 type Config struct {
 	Environment   string // selects overlay files and template overrides
 	Role          string // all, orchestration or worker

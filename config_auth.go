@@ -1,7 +1,6 @@
 package main
 
-// The keys of authentication, the same for every role, and making the authenticators that
-// they describe.
+// The keys of authentication, the same for every role, and making the authenticators that they describe.
 
 import (
 	"log/slog"
@@ -15,7 +14,6 @@ import (
 // [mount.auth], which inherits from the orchestration role's.
 var authRoles = []string{"orchestration", "worker"}
 
-// authConfig returns the section of a role.
 func (c *Config) authConfig(role string) *authConfig {
 	switch role {
 	case "worker":
@@ -26,8 +24,7 @@ func (c *Config) authConfig(role string) *authConfig {
 	return &c.Orchestration.Web.Auth
 }
 
-// authKeyTable holds the keys of a section, the same for every role. Each path is the
-// last part of a key's path.
+// authKeyTable holds the keys of a section, the same for every role. Each path is the last part of a key's path.
 var authKeyTable = []configKey{
 	{path: "enabled", def: false,
 		help: "require credentials for protected routes"},
@@ -97,8 +94,7 @@ func authConfigKeys() []configKey {
 	return rows
 }
 
-// mountSharesAuth reports whether the mount point's section equals the orchestration
-// role's.
+// mountSharesAuth reports whether the mount point's section equals the orchestration role's.
 func (c *Config) mountSharesAuth() bool {
 	return reflect.DeepEqual(c.Mount.Auth, c.Orchestration.Web.Auth)
 }
@@ -159,8 +155,7 @@ var publicKeyVariables = []publicKeyVariable{
 	{"STEPWELL_JWT_PUBLIC_KEY_PATH", "jwt_public_key_path"},
 }
 
-// loadPublicKeys reads the variables of the public key. If one is set, it replaces
-// both forms of the key.
+// loadPublicKeys reads the variables of the public key. If one is set, it replaces both forms of the key.
 func (l *configLoader) loadPublicKeys(getenv func(string) string) {
 	first := slices.IndexFunc(publicKeyVariables, func(v publicKeyVariable) bool { return getenv(v.name) != "" })
 	if first < 0 {
@@ -179,9 +174,8 @@ func (l *configLoader) loadPublicKeys(getenv func(string) string) {
 	}
 }
 
-// checkAuth checks every section that is used, without reading key files. It omits
-// problems that follow from ones reported before, and those that the mount point's
-// section inherited.
+// checkAuth checks every section that is used, without reading key files. It omits problems that follow from ones
+// reported before, and those that the mount point's section inherited.
 func (l *configLoader) checkAuth() {
 	roles := authRoles
 	if l.config.Mount.Path != "" && l.config.Role != "worker" && !l.config.mountSharesAuth() {
@@ -202,8 +196,7 @@ func (l *configLoader) checkAuth() {
 	}
 }
 
-// followsFrom reports whether the key of a problem, or any key that it switches on,
-// has a known problem.
+// followsFrom reports whether the key of a problem, or any key that it switches on, has a known problem.
 func followsFrom(known inputProblems, p inputProblem) bool {
 	key, _, _ := strings.Cut(p.Field, "[")
 	key = strings.TrimRight(strings.TrimSuffix(key, "enabled"), "._")

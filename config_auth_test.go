@@ -51,14 +51,6 @@ jwt_public_key_path = "DIR/absent.pem"
 	}
 }
 
-func TestConfigIsTheSectionsDefault(t *testing.T) {
-	c := defaultConfig().Orchestration.Web.Auth
-	if _, warnings, err := newAuthenticator(&c, "worker", nil, newVirtualClock(0),
-		(&logLines{}).logger()); err != nil || warnings != nil {
-		t.Errorf("got %v, %q; want neither problem nor warning", err, warnings)
-	}
-}
-
 // TestAuthConfigHidesSecrets shows a section whose every secret is set.
 func TestAuthConfigHidesSecrets(t *testing.T) {
 	writeConfigFiles(t, map[string]string{"stepwell.toml": authFile(
@@ -85,28 +77,6 @@ func TestAuthConfigHidesSecrets(t *testing.T) {
 	}
 	if c.Orchestration.Web.Auth.APIKeys[0].Key != "hunter2hunter2hunter2" {
 		t.Error("the view changed the configuration")
-	}
-}
-
-// TestAuthConfigSources checks the sources of both forms of the public key, including
-// the one that was cleared.
-func TestAuthConfigSources(t *testing.T) {
-	in := configInput{
-		files: map[string]string{
-			"stepwell.toml":      authFile("jwt_public_key_path = 'p'", "api_keys = [", "{key = 'a', permissions = ['*']},", "]"),
-			"stepwell.prod.toml": authFile("jwt_public_key = 'k'"),
-		},
-		env: map[string]string{"STEPWELL_ENV": "prod"},
-	}
-	_, origin := must2(in.load())(t)
-	for path, want := range map[string]string{
-		"jwt_public_key": "stepwell.prod.toml:2", "jwt_public_key_path": "stepwell.prod.toml:2",
-		"api_keys": "stepwell.toml:3", "api_keys[0]": "stepwell.toml:4", "api_keys[0].permissions": "stepwell.toml:4",
-		"jwt_issuer": "default",
-	} {
-		if got := origin.near(authKeyPath("orchestration", path)).String(); got != want {
-			t.Errorf("%s: got %s; want %s", path, got, want)
-		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
-// Checks of values. Their errors continue a sentence about the value, as in "is not
-// an address", and never repeat it.
+// Checks of values. Their errors continue a sentence about the value, as in "is not an address", and never repeat it.
 
 import (
 	"errors"
@@ -17,6 +16,7 @@ import (
 
 var (
 	environmentName = compiled(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	metricPrefix    = compiled(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 	listenHostName  = compiled(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
 )
 
@@ -65,6 +65,14 @@ func checkListenValue(s string) error {
 		return fmt.Errorf("is not an address like 127.0.0.1:8080: %w", err)
 	}
 	return nil
+}
+
+// listen returns the configured address of a role.
+func (c *Config) listen(role string) string {
+	if role == "worker" {
+		return c.Worker.Web.Listen
+	}
+	return c.Orchestration.Web.Listen
 }
 
 // listenAddress is a parsed listen address.
@@ -132,15 +140,7 @@ func checkTargetValue(s string) error {
 
 // checkMetricPrefix checks the beginning of the names of metrics.
 func checkMetricPrefix(s string) error {
-	for i, c := range []byte(s) {
-		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c < '0' || c > '9') {
-			return errors.New("has characters besides letters, digits and _, or begins with a digit")
-		}
-	}
-	if s == "" || len(s) > 64 {
-		return errors.New("is not a word of 1 to 64 letters, digits and _")
-	}
-	return nil
+	return refuseIf(!metricPrefix().MatchString(s), "is not a word of 1 to 64 letters, digits and _ that begins with no digit")
 }
 
 // checkCallableName checks a name in worker.handlers.
@@ -155,8 +155,7 @@ func checkCallableName(s string) error {
 	return nil
 }
 
-// checkProxyValue allows nothing but the address, because redaction would not recognize
-// a password anywhere else.
+// checkProxyValue allows nothing but the address, because redaction would not recognize a password anywhere else.
 func checkProxyValue(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "" {
@@ -197,8 +196,7 @@ func checkHeaderValue(s string) error {
 		"contains a control character")
 }
 
-// headerScope returns the canonical name of a table of headers: an origin, or the name
-// of a callable.
+// headerScope returns the canonical name of a table of headers: an origin, or the name of a callable.
 func headerScope(s string) (string, error) {
 	if !strings.Contains(s, "://") {
 		return s, checkCallableName(s)
@@ -211,8 +209,7 @@ func headerScope(s string) (string, error) {
 	return originOf(u), nil
 }
 
-// originOf returns scheme, host and port of a URL, in lower case and without the
-// scheme's own port.
+// originOf returns scheme, host and port of a URL, in lower case and without the scheme's own port.
 func originOf(u *url.URL) string {
 	host := strings.ToLower(u.Host)
 	switch u.Scheme {
@@ -226,8 +223,7 @@ func originOf(u *url.URL) string {
 
 func canonicalHeaderName(s string) string { return textproto.CanonicalMIMEHeaderKey(s) }
 
-// configRule is a rule about several keys. It is not checked if one of them has a
-// problem itself.
+// configRule is a rule about several keys. It is not checked if one of them has a problem itself.
 type configRule struct {
 	paths []string // of the keys that may be at fault
 	given string   // another key that it depends on; "" for none
@@ -280,15 +276,11 @@ func checkFixtureListeners(c *Config, _ *provenance) error {
 	if !c.Fixture.Enabled || c.Fixture.AllowRemote {
 		return nil
 	}
-	listens := map[string]string{"orchestration.web.listen": c.Orchestration.Web.Listen}
-	if c.Role == "all" {
-		listens["worker.web.listen"] = c.Worker.Web.Listen
-	}
-	for _, path := range []string{"orchestration.web.listen", "worker.web.listen"} {
-		a, err := parseListen(listens[path])
-		if listens[path] != "" && err == nil && !a.ip.IsLoopback() {
-			return fmt.Errorf("fixture mode would be open to others on %s, %q; fixture.allow_remote allows it",
-				path, listens[path])
+	for _, role := range authRoles {
+		a, err := parseListen(c.listen(role))
+		if (role == "orchestration" || c.Role == "all") && err == nil && !a.ip.IsLoopback() {
+			return fmt.Errorf("fixture mode would be open to others on %s.web.listen, %q; fixture.allow_remote allows it",
+				role, c.listen(role))
 		}
 	}
 	return nil
@@ -315,8 +307,7 @@ func hostName(host string) string {
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
-// isLoopbackName reports whether a host name, as hostName returns it, means this
-// machine.
+// isLoopbackName reports whether a host name, as hostName returns it, means this machine.
 func isLoopbackName(name string) bool {
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		return true
@@ -347,7 +338,6 @@ var mountPathForm = compiled(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}$`)
 // reservedMounts are the first parts of the orchestration API's paths.
 var reservedMounts = []string{"v1", "api", "api-docs", "health", "metrics", "config", "console", "_stepwell"}
 
-// checkMountPath checks mount.path.
 func checkMountPath(s string) error {
 	switch {
 	case s == "":

@@ -1,7 +1,7 @@
 package main
 
 // The table of configuration keys, which files, variables, flags, "config show" and
-// stepwell.example.toml follow; setting, reading and showing the value of a key.
+// docs/stepwell.example.toml follow; setting, reading and showing the value of a key.
 
 import (
 	"fmt"
@@ -34,9 +34,8 @@ type configKey struct {
 	env      string   // variable that sets it, instead of the name derived from the path
 	secret   configSecrecy
 
-	// check returns what else is wrong with a string, list element or table value.
-	// The error continues a sentence about the value, as in "is not an address",
-	// and must not repeat it, because it may be secret.
+	// check returns what else is wrong with a string, list element or table value. The error continues a sentence about
+	// the value, as in "is not an address", and must not repeat it, because it may be secret.
 	check     func(string) error
 	checkName func(string) error  // the same for the name of a table entry
 	canonName func(string) string // the one spelling of an entry's name
@@ -271,12 +270,10 @@ func (k *configKey) envName() string {
 	return keyVariable(k.path)
 }
 
-// keyVariable returns the variable derived from the path of a key.
 func keyVariable(path string) string {
 	return configEnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "__"))
 }
 
-// defaultConfig returns the configuration with all defaults.
 func defaultConfig() *Config {
 	c := new(Config)
 	for i := range configKeys {
@@ -285,8 +282,7 @@ func defaultConfig() *Config {
 	return c
 }
 
-// set stores a copy of a value of the key's type. The entries of a table are added to
-// those it has.
+// set stores a copy of a value of the key's type. The entries of a table are added to those it has.
 func (k *configKey) set(in, v any) {
 	f := k.field(in)
 	switch value := v.(type) {
@@ -324,7 +320,6 @@ func (t headerTables) with(more headerTables) headerTables {
 	return all
 }
 
-// nested returns the tables as TOML has them.
 func (t headerTables) nested() map[string]any {
 	table := make(map[string]any)
 	for scope, headers := range t {
@@ -366,8 +361,7 @@ func (k *configKey) get(in any) any {
 	return f.Interface()
 }
 
-// redacted returns a copy of the configuration that anybody may see, nested as in
-// TOML, with "[REDACTED]" for secrets.
+// redacted returns a copy of the configuration that anybody may see, nested as in TOML, with "[REDACTED]" for secrets.
 func (c *Config) redacted() map[string]any {
 	root := make(map[string]any)
 	for i := range configKeys {

@@ -223,8 +223,7 @@ func nearest[V any](of map[string]V, path string) (none V) {
 	return none
 }
 
-// loadTable checks the table at a path against the table of keys. at returns the source
-// of a path, here and below.
+// loadTable checks the table at a path against the table of keys. at returns the source of a path, here and below.
 func (l *configLoader) loadTable(at func(path string) configSource, path string, table map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		inner, value := joinConfigPath(path, name), table[name]
@@ -242,16 +241,29 @@ func (l *configLoader) loadTable(at func(path string) configSource, path string,
 	}
 }
 
+// loadValue converts a value and stores it, or reports its problems.
 func (l *configLoader) loadValue(at func(path string) configSource, k *configKey, raw any) {
 	value, faults := k.convert(raw)
-	l.accept(k, value, faults, at)
-	if faults == nil {
-		l.locate(at, k, raw, k.path, k.path)
+	for _, fault := range faults {
+		l.report(at(fault.Field), fault.Field, fault.Message)
+	}
+	if len(faults) > 0 {
+		return
+	}
+	k.set(l.config, value)
+	l.origin.sources[k.path] = at(k.path)
+	l.clearRival(k, value, at(k.path))
+	l.locate(at, k, raw, k.path, k.path)
+	if k.members == nil {
+		return
+	}
+	for i := range reflect.ValueOf(value).Len() {
+		path := fmt.Sprintf("%s[%d]", k.path, i)
+		l.origin.sources[path] = at(path)
 	}
 }
 
-// locate records where the entries of a table are. Their lines are known by the path as
-// it is spelled in the file.
+// locate records where the entries of a table are. Their lines are known by the path as it is spelled in the file.
 func (l *configLoader) locate(
 	at func(path string) configSource, k *configKey, raw any, path, spelled string,
 ) {
@@ -264,34 +276,6 @@ func (l *configLoader) locate(
 		canonical = joinConfigPath(path, canonical)
 		l.origin.sources[canonical] = at(inner)
 		l.locate(at, k, value, canonical, inner)
-	}
-}
-
-// accept stores a converted value, or reports its problems.
-func (l *configLoader) accept(
-	k *configKey, value any, faults inputProblems, at func(path string) configSource,
-) {
-	for _, fault := range faults {
-		l.report(at(fault.Field), fault.Field, fault.Message)
-	}
-	if len(faults) > 0 {
-		return
-	}
-	k.set(l.config, value)
-	l.origin.sources[k.path] = at(k.path)
-	l.clearRival(k, value, at(k.path))
-	for path, table := range k.tables(value) {
-		for name := range table {
-			entry := joinConfigPath(path, name)
-			l.origin.sources[entry] = at(entry)
-		}
-	}
-	if k.members == nil {
-		return
-	}
-	for i := range reflect.ValueOf(value).Len() {
-		path := fmt.Sprintf("%s[%d]", k.path, i)
-		l.origin.sources[path] = at(path)
 	}
 }
 
@@ -333,8 +317,12 @@ func (l *configLoader) loadFlags(flags map[string]string) {
 }
 
 func (l *configLoader) loadText(k *configKey, text string, source configSource) {
-	value, faults := k.convertText(text)
-	l.accept(k, value, faults, func(string) configSource { return source })
+	raw, err := k.parseText(text)
+	if err != nil {
+		l.report(source, k.path, err.Error())
+		return
+	}
+	l.loadValue(func(string) configSource { return source }, k, raw)
 }
 
 // checkTogether checks the rules about several keys. A broken rule is reported for
@@ -406,29 +394,16 @@ func configError(problems inputProblems) error {
 	return usagef("configuration: %d problems\n  %s", len(problems), strings.ReplaceAll(problems.Error(), "\n", "\n  "))
 }
 
-// unknownConfigName returns the problem of an unknown key or variable, with a
-// suggestion.
+// unknownConfigName returns the problem of an unknown key or variable. It suggests the known name with the fewest
+// different letters, or else one with the same last part.
 func unknownConfigName(what, name string, known []string) string {
-	if near := nearestConfigName(name, known); near != "" {
-		return fmt.Sprintf("unknown %s; did you mean %s?", what, near)
-	}
-	return "unknown " + what
-}
-
-// nearestConfigName returns the known name with the fewest different letters, or else
-// one with the same last part; "" when none is near.
-func nearestConfigName(name string, known []string) string {
-	limit := max(2, len(strings.TrimPrefix(name, configEnvPrefix))/3)
-	if best := nearestWord(name, known, limit); best != "" {
-		return best
-	}
+	near := nearestWord(name, known, max(2, len(strings.TrimPrefix(name, configEnvPrefix))/3))
 	last := name[strings.LastIndexByte(name, '.')+1:]
-	for _, k := range known {
-		if strings.HasSuffix(k, "."+last) {
-			return k
-		}
+	i := slices.IndexFunc(known, func(k string) bool { return strings.HasSuffix(k, "."+last) })
+	if near == "" && i >= 0 {
+		near = known[i]
 	}
-	return ""
+	return "unknown " + what + meant(near)
 }
 
 // inherit gives keys that no source set the values of the keys they inherit from.
@@ -465,9 +440,8 @@ func (s configSource) sameLayer(o configSource) bool {
 // near returns the source of a path, or of the innermost thing around it.
 func (p *provenance) near(path string) configSource { return nearest(p.sources, path) }
 
-// applyFixture makes fixture mode keep its state in memory, unless it is given a
-// directory and allowed to use it, and makes retry delays exact, unless jitter was
-// switched on.
+// applyFixture makes fixture mode keep its state in memory, unless it is given a directory and allowed to use it, and
+// makes retry delays exact, unless jitter was switched on.
 func (l *configLoader) applyFixture() {
 	c := l.config
 	if !c.Fixture.Enabled {

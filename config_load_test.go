@@ -2,11 +2,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
-	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/BurntSushi/toml"
 )
 
 func TestConfigProblems(t *testing.T) {
@@ -194,58 +196,6 @@ func TestConfigProblems(t *testing.T) {
 	}
 }
 
-// TestConfigProblemsAreUsage checks that a wrong value has one exit code, wherever it is.
-func TestConfigProblemsAreUsage(t *testing.T) {
-	for name, in := range map[string]configInput{
-		"a flag":              {args: []string{"--role", "x"}},
-		"an unknown flag":     {args: []string{"--rol", "x"}},
-		"an argument":         {args: []string{"x"}},
-		"a file":              {files: oneConfigFile("x = 1")},
-		"a flag and a file":   {files: oneConfigFile("x = 1"), args: []string{"--role", "x"}},
-		"a variable":          {env: map[string]string{"STEPWELL_STORE__SYNC": "x"}},
-		"a list in variables": {env: map[string]string{"STEPWELL_TEMPLATES__DIRS": `["x", 1]`}},
-		"half a list":         {env: map[string]string{"STEPWELL_TEMPLATES__DIRS": `["x"`}},
-		"a rule":              {env: map[string]string{"STEPWELL_FIXTURE__DETERMINISTIC_IDS": "x"}},
-	} {
-		if _, _, err := in.load(); exitCode(err) != exitUsage {
-			t.Errorf("%s: got %v with exit code %d; want %d", name, err, exitCode(err), exitUsage)
-		}
-	}
-}
-
-func TestProvenance(t *testing.T) {
-	in := configInput{
-		files: map[string]string{
-			"stepwell.toml": "[worker.handlers]\nA = 'builtin:noop'\nB = 'builtin:noop'\n" +
-				"[worker.http_headers]\nx-a = 'y'\n['worker'.http_headers.'https://A.example/']\nx-b = 'z'",
-			"stepwell.prod.toml": "\nworker.handlers.B = 'builtin:echo'",
-		},
-		env:  map[string]string{"STEPWELL_ENV": "prod", "STEPWELL_WORKER__HANDLERS": `{"C::*": "builtin:echo"}`},
-		args: []string{"--data=x"},
-	}
-	_, p := must2(in.load())(t)
-	want := map[string]string{
-		"worker.handlers.A":       "stepwell.toml:2",
-		"worker.handlers.B":       "stepwell.prod.toml:2",
-		`worker.handlers."C::*"`:  "env STEPWELL_WORKER__HANDLERS",
-		"worker.http_headers.X-A": "stepwell.toml:5",
-
-		`worker.http_headers."https://a.example".X-B`: "stepwell.toml:7",
-
-		"environment": "env STEPWELL_ENV",
-		"store.path":  "flag --data",
-		"store.sync":  "default",
-	}
-	for path, source := range want {
-		if got := p.of(path).String(); got != source {
-			t.Errorf("%s: got %q; want %q", path, got, source)
-		}
-	}
-	if want := []string{"stepwell.toml", "stepwell.prod.toml"}; !reflect.DeepEqual(p.files, want) {
-		t.Errorf("got files %q; want %q", p.files, want)
-	}
-}
-
 func TestCheckConfigCallables(t *testing.T) {
 	in := configInput{files: oneConfigFile(
 		"[worker]", "default_handler = 'builtin:ecko'", "[worker.handlers]", "'A::*' = 'builtin:nope'",
@@ -353,21 +303,6 @@ func oneConfigFile(lines ...string) map[string]string {
 	return map[string]string{"stepwell.toml": strings.Join(lines, "\n")}
 }
 
-func TestConfigFilesAreReadForReal(t *testing.T) {
-	dir := t.TempDir()
-	name := dir + "/my.toml"
-	noError(t, os.WriteFile(name, []byte("role = \"worker\"\n"), 0o600))
-	noEnv := func(string) string { return "" }
-	c, p, err := loadConfig(configArgs{files: []string{name}}, noEnv, nil, readConfigFile)
-	if err != nil || c.Role != "worker" || p.of("role").String() != name+":1" {
-		t.Errorf("got %+v, %v; want the role of the file", c, err)
-	}
-	_, _, err = loadConfig(configArgs{files: []string{dir}}, noEnv, nil, readConfigFile)
-	if _, ok := errors.AsType[*usageError](err); !ok {
-		t.Errorf("a directory: got %v; want a *usageError", err)
-	}
-}
-
 // TestConfigFileIsRegularAndShort reads configurations that are no file, lead to one, or are too long.
 func TestConfigFileIsRegularAndShort(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -433,30 +368,6 @@ func TestFixtureConfiguration(t *testing.T) {
 				t.Error(err)
 			case c.Store.Memory != tt.memory:
 				t.Errorf("got store.memory %v (%s); want %v", c.Store.Memory, origin.of("store.memory"), tt.memory)
-			}
-		})
-	}
-}
-
-// TestFixtureJitter checks that retry delays are exact in fixture mode unless a source asks for jitter.
-func TestFixtureJitter(t *testing.T) {
-	for _, tt := range []struct {
-		name, file, env, source string
-		jitter                  bool
-	}{
-		{name: "fixture mode", source: "flag --fixture"},
-		{name: "switched on by a variable", env: "true", source: "env STEPWELL_ENGINE__JITTER", jitter: true},
-		{name: "switched on by a file", file: "[engine]\njitter = true", source: "stepwell.toml:2", jitter: true},
-		{name: "switched off", env: "false", source: "env STEPWELL_ENGINE__JITTER"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			in := configInput{files: oneConfigFile(tt.file), env: map[string]string{}, args: []string{"--fixture"}}
-			if tt.env != "" {
-				in.env["STEPWELL_ENGINE__JITTER"] = tt.env
-			}
-			c, origin := must2(in.load())(t)
-			if got := origin.of("engine.jitter").String(); c.Engine.Jitter != tt.jitter || got != tt.source {
-				t.Errorf("got %v from %s; want %v from %s", c.Engine.Jitter, got, tt.jitter, tt.source)
 			}
 		})
 	}
@@ -631,5 +542,175 @@ func TestConfigLayers(t *testing.T) {
 			values{"role": "worker", "orchestration.web.listen": ":80", "worker.web.listen": ":80"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { wantConfigValues(t, tt.in, tt.want) })
+	}
+}
+
+// The finder of keys finds every path that the decoder finds.
+func FuzzTOMLKeys(f *testing.F) {
+	f.Add("a.\"b\".c = [1, {d = '''x'''}]\n[[e]]\n[e.f]\ng = \"\\\"\"")
+	f.Add("[a.b]\n[a]\nc = { d.e = [[], [{}]], } # x\n[[f.g]]\n[[f.g.h]]\n\"\" = \"\"\"\n\"\"\"\"\"")
+	f.Add("a.\"\"=[1, {d = '''x'''}]\n[[e]]\n[e6f]\ng = \"\\\"\"")
+	f.Fuzz(func(t *testing.T, text string) {
+		keys, tooDeep := findTOMLKeys(text, maxJSONDepth, joinConfigPath)
+		for path, key := range keys {
+			if key.line < 1 || key.offset < 0 || key.offset > len(text) || key.line != strings.Count(text[:key.offset], "\n")+1 {
+				t.Errorf("%s: got %v; want a place in the text", path, key)
+			}
+		}
+		var table map[string]any
+		if tooDeep >= 0 {
+			return
+		}
+		_, err := toml.Decode(text, &table)
+		empty := false // a key: of an array there, BurntSushi/toml 1.6.0 loses elements
+		for path := range keys {
+			empty = empty || strings.Contains(path, `""`)
+		}
+		if err == nil && !empty {
+			checkKeysFound(t, keys, "", table)
+			depth := tomlDepth(table)
+			if _, at := findTOMLKeys(text, depth, joinConfigPath); at >= 0 {
+				t.Errorf("got offset %d deeper than %d levels; want none", at, depth)
+			}
+			if _, at := findTOMLKeys(text, depth-1, joinConfigPath); at < 0 && !strings.Contains(text, "[[") && depth > 1 {
+				t.Errorf("got nothing deeper than %d levels; want something", depth-1)
+			}
+		}
+	})
+}
+
+// tomlDepth returns how many tables and arrays of a decoded value are inside one another.
+func tomlDepth(v any) (depth int) {
+	deeper := func(inner any) { depth = max(depth, tomlDepth(inner)) }
+	switch v := v.(type) {
+	case map[string]any:
+		for _, inner := range v {
+			deeper(inner)
+		}
+	case []map[string]any:
+		for _, inner := range v {
+			deeper(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			deeper(inner)
+		}
+	default:
+		return 0
+	}
+	return depth + 1
+}
+
+// TestTOMLDepth refuses texts for their depth before they are decoded: for one of 48 KB, the decoder takes
+// hundreds of megabytes.
+func TestTOMLDepth(t *testing.T) {
+	for name, nested := range map[string]func(levels int) string{
+		"arrays":        func(n int) string { return "a = " + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) },
+		"inline tables": func(n int) string { return "a = " + strings.Repeat("{a = ", n-1) + "1" + strings.Repeat("}", n-1) },
+		"dotted keys":   func(n int) string { return strings.Repeat("a.", n-1) + "a = 1.5" },
+		"a header":      func(n int) string { return "b = 1.5\n[" + strings.Repeat("a.", n-3) + "a]\nb.c = 1.5" },
+		"keys in a table of an array": func(n int) string {
+			return "[a]\nb = [ # [\n'''[[''', 1.5, {" + strings.Repeat("c.", n-4) + "c = 1.5, d = 1}]"
+		},
+	} {
+		var table map[string]any
+		_, err := toml.Decode(nested(maxJSONDepth), &table)
+		if depth := tomlDepth(table); err != nil || depth != maxJSONDepth {
+			t.Errorf("%s: got %d levels, %v; want %d", name, depth, err, maxJSONDepth)
+		}
+		if _, at := findTOMLKeys(nested(maxJSONDepth), maxJSONDepth, joinConfigPath); at >= 0 {
+			t.Errorf("%s: got %d levels refused at %d; want them accepted", name, maxJSONDepth, at)
+		}
+		for _, levels := range []int{maxJSONDepth + 1, 24_000} {
+			deep := []byte(nested(levels))
+			var problems inputProblems
+			took := allocated(func() { _, problems, _ = parseTemplate("f", deep, "toml", "", nil) })
+			if len(problems) != 1 || !strings.HasSuffix(problems[0].String(), ": invalid TOML: deeper than 64 levels") {
+				t.Errorf("%s: got %v; want the depth refused", name, problems)
+			}
+			if most := uint64(4 << 20); took > most { // with garbage, and what the race detector adds
+				t.Errorf("%s: got %d bytes allocated; want at most %d", name, took, most)
+			}
+		}
+	}
+}
+
+func checkKeysFound(t *testing.T, keys tomlKeys, path string, v any) {
+	if path != "" && keys[path].line == 0 {
+		t.Errorf("%s: got no place; want one", path)
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			checkKeysFound(t, keys, joinConfigPath(path, name), inner)
+		}
+	case []map[string]any:
+		for i, inner := range v {
+			checkKeysFound(t, keys, fmt.Sprintf("%s[%d]", path, i), inner)
+		}
+	case []any:
+		for i, inner := range v {
+			checkKeysFound(t, keys, fmt.Sprintf("%s[%d]", path, i), inner)
+		}
+	}
+}
+
+func TestListenAddresses(t *testing.T) {
+	for _, s := range []string{
+		":0", ":8080", "127.0.0.1:80", "0.0.0.0:65535", "[::]:1", "[::1]:1", "[fe80::1%eth0]:1", "localhost:1",
+		"LOCALHOST:1", "my-host.example:1", "a:1",
+	} {
+		if err := checkListenValue(s); err != nil {
+			t.Errorf("%q: got %v; want no error", s, err)
+		}
+	}
+	for _, s := range []string{
+		"", "8080", ":", "localhost", "localhost:", ":http", ":65536", ":-1", ":+1", "::1:80", "[::1:80", "::1]:80",
+		"[127.0.0.1]:80", "[]:80", "[localhost]:80", "a b:80", "http://x:80", "-a:80", "a/b:80",
+	} {
+		if checkListenValue(s) == nil {
+			t.Errorf("%q: got no error; want one", s)
+		}
+	}
+}
+
+func TestListenAddressesOverlap(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{
+		{"127.0.0.1:80", "127.0.0.1:80", true},
+		{"127.0.0.1:80", "127.0.0.1:81", false},
+		{"127.0.0.1:0", "127.0.0.1:0", false},
+		{"127.0.0.1:80", "127.0.0.2:80", false},
+		{"localhost:80", "127.0.0.1:80", true},
+		{"localhost:80", "LocalHost:80", true},
+		{":80", "127.0.0.1:80", true},
+		{"[::]:80", "127.0.0.1:80", true},
+		{"0.0.0.0:80", "127.0.0.1:80", true},
+		{"0.0.0.0:80", "[::1]:80", false},
+		{"[::1]:80", "127.0.0.1:80", false},
+		{"[::1]:80", "[0:0::1]:80", true},
+		{"a.example:80", "b.example:80", false},
+	} {
+		a, errA := parseListen(tt.a)
+		b, errB := parseListen(tt.b)
+		if errA != nil || errB != nil {
+			t.Fatalf("%s, %s: got %v, %v; want no errors", tt.a, tt.b, errA, errB)
+		}
+		if a.overlaps(b) != tt.want || b.overlaps(a) != tt.want {
+			t.Errorf("%s, %s: got %v, %v; want %v both ways", tt.a, tt.b, a.overlaps(b), b.overlaps(a), tt.want)
+		}
+	}
+}
+
+func TestPortRange(t *testing.T) {
+	for value, ok := range map[string]bool{
+		"9000-9099": true, "1-65535": true, "80-80": true, "9099-9000": false, "0-1": false, "80": false, "80-": false,
+		"1-65536": false, "a-b": false,
+	} {
+		if err := checkPortRange(value); (err == nil) != ok {
+			t.Errorf("%q: got %v; want ok %v", value, err, ok)
+		}
 	}
 }

@@ -46,9 +46,8 @@ func (a *orchestrationAPI) consoleFile(w *responseWriter, r *http.Request) (any,
 	return text, nil
 }
 
-// The console: the pages at /console, with which people watch and operate workflows in a
-// browser. They are static files in web/console, the same for everybody; all data comes from
-// the API with the credentials of the person.
+// The console: the pages at /console, with which people watch and operate workflows in a browser. They are static files
+// in web/console, the same for everybody; all data comes from the API with the credentials of the person.
 
 //go:embed web/console
 var consoleFiles embed.FS

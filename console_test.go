@@ -57,8 +57,8 @@ func TestConsoleIsWhole(t *testing.T) {
 			}
 		}
 	}
-	if size > 110_000 {
-		t.Errorf("a browser loads %d compressed bytes; want 110,000 at most", size)
+	if size > 103_828 {
+		t.Errorf("a browser loads %d compressed bytes; want 103,828 at most", size)
 	}
 	first := 0
 	for _, name := range []string{"index.html", "begin.js", "main.js", "api.js", "ui.js", "patch.js", "tasks.js"} {

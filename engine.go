@@ -1,8 +1,7 @@
 package main
 
-// The engine family: which step of which task runs now. It decides; the records
-// that it appends change the tasks. It knows the store, tasks and handlers; it
-// knows neither what a client may ask for nor HTTP interfaces.
+// The engine family: which step of which task runs now. It decides; the records that it appends change the tasks. It
+// knows the store, tasks and handlers; it knows neither what a client may ask for nor HTTP interfaces.
 //
 //	engine.go          start, resuming lost attempts, stop, what is idle, hooks for others
 //	engine_queue.go    the queues of ready steps, slots, the gate of batches
@@ -10,10 +9,8 @@ package main
 //	engine_absent.go   handlers that do not listen, and the steps that wait for them
 //	engine_retry.go    retries, backoff
 //	engine_claim.go    claims of steps by outside actors, their index
-//	engine_lease.go    leases of claimed steps
-//	engine_deadline.go deadlines of answers
-//	engine_explain.go  why a task makes no progress: explanations
-//	engine_log.go      the log of causes
+//	engine_lease.go    leases of claimed steps; deadlines of answers
+//	engine_explain.go  why a task makes no progress: explanations; the log of causes
 
 import (
 	"context"
@@ -26,9 +23,8 @@ import (
 	"sync/atomic"
 )
 
-// inlineBudget is how many builtin steps the goroutine that made them ready
-// runs itself before it leaves the rest to the scheduler: a small task of
-// builtins is done before its creator is answered, a large one delays nobody.
+// inlineBudget is how many builtin steps the goroutine that made them ready runs itself before it leaves the rest to
+// the scheduler: a small task of builtins is done before its creator is answered, a large one delays nobody.
 const inlineBudget = 64
 
 // maxTargets bounds the templates whose targets the engine remembers.
@@ -65,26 +61,21 @@ type engine struct {
 	stopping bool
 }
 
-// workInHand is the work that no queue shows. Work that moves from one place to another enters the
-// new one before it leaves the old one, so that the engine never seems idle in between. It is guarded
-// by the store's lock.
+// workInHand is the work that no queue shows. Work that moves from one place to another enters the new one before it
+// leaves the old one, so that the engine never seems idle in between. It is guarded by the store's lock.
 type workInHand struct {
 	running   map[runKey]*run   // attempts in flight, delays of our own among them
 	inFlight  map[*run]struct{} // handlers in flight, and outcomes that the store could not take yet
 	dialing   map[runKey]*run   // handlers to which a connection is made, before the attempt begins
 	computing int               // builtins
 	owed      int               // changes, other than outcomes, that the store could not take yet
-
-	// Takes an attempt that the pumping goroutine runs next; nil if none, and while the lock is free.
-	follows **handlerRun
 }
 
 // none reports whether nothing runs and nothing waits to be recorded.
 func (w *workInHand) none() bool { return len(w.inFlight) == 0 && w.computing == 0 && w.owed == 0 }
 
-// hooks let a higher family replace parts of an engine. Each is set before the engine
-// starts, or nil. Their methods are called under the store's lock, unless they say
-// otherwise.
+// hooks let a higher family replace parts of an engine. Each is set before the engine starts, or nil. Their methods are
+// called under the store's lock, unless they say otherwise.
 type hooks struct {
 	substitute substitute
 	observer   attemptObserver
@@ -97,8 +88,7 @@ type hooks struct {
 type substitute interface {
 	// mayPlay reports whether it may take the place of the outside actor of a step.
 	mayPlay(t *task, i int) bool
-	// play starts a step that left its queue, and reports whether it did. With an
-	// error nothing has happened.
+	// play starts a step that left its queue, and reports whether it did. With an error nothing has happened.
 	play(t *task, i int, g target) (played bool, err error)
 }
 
@@ -110,8 +100,7 @@ type attemptObserver interface {
 	started(t *task, k *run, a *attempt) outcomeObserver
 }
 
-// outcomeObserver sees the outcome of one attempt, more than once where the store
-// could not take it.
+// outcomeObserver sees the outcome of one attempt, more than once where the store could not take it.
 type outcomeObserver interface{ ended(o outcome) }
 
 // pacer decides when ready steps start and when their outcomes are recorded.
@@ -136,7 +125,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 		store: s, clock: c, ids: ids, handlers: h, stats: stats, log: log,
 		causes: &causeLog{
 			log: log, advice: actorAdvice{people: cfg.Console.People}, messages: cfg.Log.Errors != "type", stopped: pick(cfg.Fixture.Enabled, slog.LevelInfo, slog.LevelWarn),
-			outside: map[outsideKey]bool{}, strays: map[string]bool{},
+			outside: map[outsideKey]bool{},
 		},
 		schemas: schemaGuard{mode: cfg.Templates.EnforceInputSchema, log: log},
 		kick:    make(chan struct{}, 1),
@@ -189,9 +178,8 @@ func (e *engine) stop(ctx context.Context) (cut []string) {
 	var running []runKey
 	// Now, because an attempt that is cut off leaves running without having ended.
 	e.store.locked(func() { running = slices.Collect(maps.Keys(e.work.running)) })
-	// The contexts of attempts are not derived from e.ctx, so each is cancelled below. This one
-	// ends first: by it, finish recognizes outcomes that only the stop caused, and records none of
-	// them.
+	// The contexts of attempts are not derived from e.ctx, so each is cancelled below. This one ends first: by it,
+	// finish recognizes outcomes that only the stop caused, and records none of them.
 	e.cancel()
 	e.store.locked(func() {
 		for k := range e.work.inFlight {
@@ -255,25 +243,22 @@ func (e *engine) inTurn(ctx context.Context, f func() error) (err error) {
 	return err
 }
 
-// Resuming after a restart: timers, ready steps, and the attempts that the end of the
-// previous process cut off.
+// Resuming after a restart: timers, ready steps, and the attempts that the end of the previous process cut off.
 
 // resume resumes all tasks. Those in error, with steps left running or waiting for a
 // retry, are among them: an operator may get such a task going again.
 func (e *engine) resume() (err error) {
 	e.store.locked(func() {
 		var lost []runKey
-		resume := func(t *task) { lost = append(lost, e.resumeLocked(t)...) }
-		e.store.table().eachLive(resume)
-		if err = e.store.table().eachUnsettledError(resume); err == nil {
+		err = e.store.table().eachToResume(func(t *task) { lost = append(lost, e.resumeLocked(t)...) })
+		if err == nil {
 			err = e.recordLostLocked(lost)
 		}
 	})
 	return err
 }
 
-// resumeLocked resumes the timers and ready steps of one task, and returns its attempts that
-// were cut off.
+// resumeLocked resumes the timers and ready steps of one task, and returns its attempts that were cut off.
 func (e *engine) resumeLocked(t *task) (lost []runKey) {
 	if t.hold != nil {
 		return nil
@@ -316,7 +301,15 @@ func (e *engine) recordLostLocked(lost []runKey) error {
 	for n, l := range lost {
 		err := e.store.updateLocked(func(c *change) error { return e.loseLocked(c, l) })
 		if refusedForNow(err) {
-			e.laterLocked(func() { e.recordRestLocked(lost[n:]) })
+			e.laterLocked(func() {
+				if e.stopping {
+					return
+				}
+				if err := e.recordLostLocked(lost[n:]); err != nil {
+					e.log.Error("attempts that were cut off could not be resumed", "error", err)
+				}
+				e.wakeUp()
+			})
 			return nil
 		}
 		if err != nil && kindOf(err) != taskMissing { // or the task was dropped meanwhile
@@ -324,17 +317,6 @@ func (e *engine) recordLostLocked(lost []runKey) error {
 		}
 	}
 	return nil
-}
-
-// recordRestLocked continues with recordLostLocked.
-func (e *engine) recordRestLocked(lost []runKey) {
-	if e.stopping {
-		return
-	}
-	if err := e.recordLostLocked(lost); err != nil {
-		e.log.Error("attempts that were cut off could not be resumed", "error", err)
-	}
-	e.wakeUp()
 }
 
 // loseLocked records that an attempt was lost, unless its step moved on meanwhile.
@@ -346,8 +328,7 @@ func (e *engine) loseLocked(c *change, l runKey) error {
 	return c.append(t, e.lostRecord(t, l.step))
 }
 
-// lostRecord returns the record of a lost attempt: it is delivered again, or fails
-// after too many deliveries.
+// lostRecord returns the record of a lost attempt: it is delivered again, or fails after too many deliveries.
 func (e *engine) lostRecord(t *task, i int) *record {
 	s := &t.steps[i]
 	if s.redelivered < maxRedeliveries {
@@ -394,8 +375,6 @@ func (e *engine) pumpLocked(budget int) {
 	for !e.stopping {
 		it, ok := e.queues.next()
 		if !ok {
-			e.causes.slots(&e.queues.local, e.clock.now)
-			e.causes.slots(&e.queues.web, e.clock.now)
 			return
 		}
 		if budget == 0 { // the scheduler continues in this caller's place
@@ -429,8 +408,7 @@ func (e *engine) launchLocked(it readyStep) error {
 	if it.leaves() {
 		return nil
 	}
-	// While the disk is behind, the space left in the journal is for outcomes of steps that already
-	// run.
+	// While the disk is behind, the space left in the journal is for outcomes of steps that already run.
 	if err := e.store.disk().behind(); err != nil {
 		return err
 	}
@@ -506,9 +484,8 @@ func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 	}
 }
 
-// stepMoved, under the store's lock, queues a step that became ready, sets the
-// timer of one that waits for a retry, and cuts off a handler whose step continued
-// without it.
+// stepMoved, under the store's lock, queues a step that became ready, sets the timer of one that waits for a retry, and
+// cuts off a handler whose step continued without it.
 func (e *engine) stepMoved(t *task, i int, from, to stepState, at instant) {
 	e.stats.stepMoved(from, to)
 	switch to {
@@ -579,8 +556,7 @@ func (e *engine) staleReasonLocked(t *task) dlqReason {
 	return dlqWorkerUnavailable
 }
 
-// Idleness: whether the engine has nothing to do until time passes or a request comes.
-// It follows from counts.
+// Idleness: whether the engine has nothing to do until time passes or a request comes. It follows from counts.
 
 // idleLocked reports whether nothing runs, no step could start and no event is being sent.
 func (e *engine) idleLocked() bool {

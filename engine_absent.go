@@ -145,7 +145,7 @@ func (r *handlerRun) wasAttempt(e *engine, o outcome) bool {
 		return true
 	}
 	if r.begun { // on a connection that proved closed
-		e.conclude(r.run, o, (*engine).takeBackLocked, nil)
+		e.conclude(r.run, o, (*engine).takeBackLocked)
 		return false
 	}
 	r.putBack(e)

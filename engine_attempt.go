@@ -73,20 +73,11 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	return err
 }
 
-// computeLocked calls f without the lock. The engine is not idle meanwhile, and no handler waits for f.
+// computeLocked calls f without the lock. The engine is not idle meanwhile.
 func (e *engine) computeLocked(f func() (outcome, time.Duration)) (o outcome, delay time.Duration) {
-	next := e.work.follows
-	if next != nil && *next != nil {
-		// This goroutine was to run that handler next. It computes instead, so the handler gets a
-		// goroutine of its own.
-		e.goHandlers(*next)
-		*next = nil
-	}
-	e.work.follows = nil
 	e.work.computing++
 	e.store.unlocked(func() { o, delay = f() })
 	e.work.computing--
-	e.work.follows = next
 	return o, delay
 }
 
@@ -149,7 +140,7 @@ type handlerRun struct {
 	begun  bool   // the start was recorded
 }
 
-// startHandlerLocked starts a handler, in the goroutine of the attempt that is ending or in a new one.
+// startHandlerLocked starts a handler.
 func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	// The record of the start is not among what the handler waits for. If a crash loses it, the
 	// attempt starts again under the same number.
@@ -166,30 +157,17 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	e.joinLocked(r.run)
-	if e.work.follows != nil && *e.work.follows == nil {
-		*e.work.follows = r
-		return nil
-	}
-	e.goHandlers(r)
+	e.wg.Go(func() { e.makeAttempt(r) })
 	return nil
 }
 
-func (e *engine) goHandlers(r *handlerRun) { e.wg.Go(func() { e.runHandlers(r) }) }
-
-// runHandlers runs an attempt, and then one that its end started, and so on: new goroutines for them all
-// took 3 % of the time of steps over HTTP. Each begins once what the handler will see is on disk.
-func (e *engine) runHandlers(r *handlerRun) {
+// makeAttempt runs a handler once what it will see is on disk, and records the outcome.
+func (e *engine) makeAttempt(r *handlerRun) {
 	growStack()
-	for r != nil {
-		if err := e.store.wait(r.ctx, r.seen); err != nil {
-			e.abandon(r.run)
-			return
-		}
-		var next *handlerRun
-		if o := e.runHandler(r.ctx, r.target, r.given); r.wasAttempt(e, o) {
-			e.finishBefore(r.run, o, &next)
-		}
-		r = next
+	if err := e.store.wait(r.ctx, r.seen); err != nil {
+		e.abandon(r.run)
+	} else if o := e.runHandler(r.ctx, r.target, r.given); r.wasAttempt(e, o) {
+		e.finish(r.run, o)
 	}
 }
 
@@ -257,11 +235,7 @@ func (e *engine) freeSlotLocked(k *run) {
 }
 
 // finish records the outcome of an attempt.
-func (e *engine) finish(k *run, o outcome) { e.finishBefore(k, o, nil) }
-
-// finishBefore is finish for a caller that can run one more attempt: if next is not nil and the outcome starts
-// an attempt, *next may be set to it, and the caller must run it.
-func (e *engine) finishBefore(k *run, o outcome, next **handlerRun) {
+func (e *engine) finish(k *run, o outcome) {
 	o = e.schemas.fittedOwn(k.def, o)
 	if e.hooks.pacer != nil && e.hooks.pacer.ended(k, new(o)) {
 		return
@@ -271,21 +245,19 @@ func (e *engine) finishBefore(k *run, o outcome, next **handlerRun) {
 		e.abandon(k)
 		return
 	}
-	e.conclude(k, o, (*engine).endLocked, next)
+	e.conclude(k, o, (*engine).endLocked)
 }
 
 // conclude ends an attempt by what end records of its outcome, and starts the steps that
-// follow, see finishBefore. While the store has no room it holds the outcome, with its slot.
-func (e *engine) conclude(k *run, o outcome, end func(e *engine, c *change, k *run, o outcome) error, next **handlerRun) {
+// follow. While the store has no room it holds the outcome, with its slot.
+func (e *engine) conclude(k *run, o outcome, end func(e *engine, c *change, k *run, o outcome) error) {
 	var err error
 	e.store.disk().makeRoom(0)
 	e.store.locked(func() {
 		err = e.store.updateLocked(func(c *change) error { return end(e, c, k, o) })
 		if err == nil && e.hooks.pacer == nil {
 			e.freeSlotLocked(k)
-			e.work.follows = next
 			e.pumpLocked(inlineBudget)
-			e.work.follows = nil
 			e.checkIdleLocked()
 		}
 	})
@@ -294,7 +266,7 @@ func (e *engine) conclude(k *run, o outcome, end func(e *engine, c *change, k *r
 	}
 	if e.offeredAgain(k, err) {
 		e.holdOutcome(k)
-		afterReal(outcomeRetryEvery, func() { e.conclude(k, o, end, nil) })
+		afterReal(outcomeRetryEvery, func() { e.conclude(k, o, end) })
 		return
 	}
 	e.abandon(k)
@@ -314,8 +286,7 @@ func (e *engine) offeredAgain(k *run, err error) bool {
 	return false
 }
 
-// endLocked records the outcome of a step, or in the audit alone if the step left
-// in_progress before.
+// endLocked records the outcome of a step, or in the audit alone if the step left in_progress before.
 func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if k.observer != nil {
 		k.observer.ended(o)
@@ -323,9 +294,6 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	t, err := c.task(k.key.task)
 	if err != nil {
 		return err
-	}
-	if o.stray != "" {
-		e.causes.strayMember(t, k.key.step, o)
 	}
 	if o.checkpoint != nil {
 		if k.gone {
@@ -355,8 +323,7 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
 }
 
-// yieldLocked returns the record of a step that yields, and counts it; an error if the step has
-// yielded too often.
+// yieldLocked returns the record of a step that yields, and counts it; an error if the step has yielded too often.
 func (e *engine) yieldLocked(t *task, i int, data []byte) (*record, error) {
 	c := &checkpoint{number: 1, data: data}
 	if last := t.steps[i].checkpoint; last != nil {

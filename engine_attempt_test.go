@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,102 +48,6 @@ func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
 			return settled(t, s, v.id).state == taskComplete
 		})
 	})
-}
-
-func TestRetries(t *testing.T) {
-	clock := newVirtualClock(testStart)
-	s := newTestService(t, serviceTest{clock: clock,
-		config: func(c *Config) { c.Engine.Jitter = false },
-		extra: []string{
-			testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":2}`,
-				retry: `{"max_attempts":3,"backoff":"exponential","backoff_base_ms":60000,"max_backoff_ms":3600000}`}),
-			testTemplate("hopeless", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
-				retry: `{"max_attempts":2,"backoff":"linear","backoff_base_ms":1000}`}),
-			testTemplate("never", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
-				retry: `{"retryable":false}`}),
-			testTemplate("zero", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
-				retry: `{"max_attempts":0}`}),
-		}})
-	v := mustCreate(t, s, "flaky")
-	wantStates(t, v, "waiting_for_retry: waiting_for_retry")
-	if got, want := v.steps[0].retryAt, testStart.add(time.Minute); got != want {
-		t.Errorf("next retry: got %s; want %s", got.zoned(), want.zoned())
-	}
-	clock.advance(time.Minute - time.Microsecond)
-	wantStates(t, settled(t, s, v.id), "waiting_for_retry: waiting_for_retry")
-	clock.advance(time.Microsecond)
-	wantStates(t, settled(t, s, v.id), "waiting_for_retry: waiting_for_retry")
-	clock.advance(2 * time.Minute)
-	v = settled(t, s, v.id)
-	wantStates(t, v, "complete: complete")
-	if v.steps[0].attempts != 3 {
-		t.Errorf("got %d attempts; want 3", v.steps[0].attempts)
-	}
-	if got, want := v.completed, testStart.add(3*time.Minute); got != want {
-		t.Errorf("completed at %s; want %s", got.zoned(), want.zoned())
-	}
-	v = mustCreate(t, s, "hopeless")
-	clock.advance(time.Second)
-	v = settled(t, s, v.id)
-	wantStates(t, v, "blocked_by_failures: error")
-	if v.steps[0].attempts != 2 {
-		t.Errorf("got %d attempts; want 2", v.steps[0].attempts)
-	}
-	wantStates(t, mustCreate(t, s, "never"), "blocked_by_failures: error")
-	wantStates(t, mustCreate(t, s, "zero"), "blocked_by_failures: error")
-}
-
-func TestSleepIsATimer(t *testing.T) {
-	clock := newVirtualClock(testStart)
-	s := newTestService(t, serviceTest{clock: clock, extra: []string{
-		testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":5000}`}),
-		testTemplate("late", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":5000}`, timeout: 2, retry: `{"max_attempts":1}`}),
-	}})
-	slow, late := mustCreate(t, s, "slow"), mustCreate(t, s, "late")
-	wantStates(t, slow, "steps_in_process: in_progress")
-	clock.advance(3 * time.Second)
-	wantStates(t, settled(t, s, slow.id), "steps_in_process: in_progress")
-	v := settled(t, s, late.id)
-	wantStates(t, v, "blocked_by_failures: error")
-	if got := string(v.steps[0].last.err); !strings.Contains(got, `"timeout"`) {
-		t.Errorf("got %s; want a timeout", got)
-	}
-	clock.advance(2 * time.Second)
-	v = settled(t, s, slow.id)
-	wantStates(t, v, "complete: complete")
-	if got := v.steps[0].last.took; got != 5*time.Second {
-		t.Errorf("took %s; want 5s", got)
-	}
-}
-
-// TestSlotOfADelayEndsWithItsStep takes the step away from a delay of ours, in every
-// way: its slot is free at once, not when the delay is over.
-func TestSlotOfADelayEndsWithItsStep(t *testing.T) {
-	cancel := func(t *testing.T, s *service, v *task) {
-		must(s.operator.cancelTask(t.Context(), v.id, taskActor{}))(t)
-	}
-	for _, tc := range []struct {
-		name string
-		take func(t *testing.T, s *service, v *task)
-	}{
-		{"the task is cancelled", cancel},
-		{"the step is resolved", func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 0, resolveAction) }},
-		{"the step is completed", func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 0, completeAction) }},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			clock := newVirtualClock(testStart)
-			s := newTestService(t, serviceTest{clock: clock,
-				config: func(c *Config) { c.Worker.Concurrency = 1 },
-				extra: []string{testTemplate("slow",
-					stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1000}`})}})
-			first, second := mustCreate(t, s, "slow"), mustCreate(t, s, "slow")
-			tc.take(t, s, first)
-			wantStates(t, settled(t, s, second.id), "steps_in_process: in_progress")
-			clock.advance(time.Second)
-			wantStates(t, settled(t, s, second.id), "complete: complete")
-			wantFreeSlots(t, s)
-		})
-	}
 }
 
 // wantFreeSlots fails the test unless every slot is free and nothing runs.
@@ -326,7 +231,7 @@ func TestAttemptOvertakenWhileComputing(t *testing.T) {
 	var numbers []int
 	s.store.mu.Lock()
 	s.engine.targets[tpl] = []target{{kind: builtinHandler, builtin: &builtin{
-		run: func(a *attempt) (outcome, time.Duration) {
+		do: func(a *attempt, _ *memberReader) (outcome, time.Duration) {
 			numbers = append(numbers, a.number)
 			if len(numbers) == 1 {
 				overtake(t, s, clock)
@@ -354,89 +259,142 @@ func overtake(t *testing.T, s *service, clock *virtualClock) {
 	clock.advance(0)
 }
 
-// TestProgramBesideComputing runs, after a program has ended, another one and a builtin that computes until
-// that one has started.
-func TestProgramBesideComputing(t *testing.T) {
-	t.Parallel()
-	started := newPeers(t)
-	s := newTestService(t, serviceTest{config: func(c *Config) { c.Worker.AllowExec = true }, extra: []string{testTemplate("fork",
-		stepSpec{name: "a", callable: thisProgram(t), config: programConfig(t, "say", "1", "", "0")},
-		stepSpec{name: "b", callable: thisProgram(t), config: programConfig(t, "hang", started.address()), after: []string{"a"}},
-		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a"}})}})
-	tpl, _ := s.templates.registry().get("t", "fork", "")
-	run := s.handlers.resolve(thisProgram(t))
-	s.store.mu.Lock()
-	s.engine.targets[tpl] = []target{run, run, {kind: builtinHandler, builtin: &builtin{
-		run: func(*attempt) (outcome, time.Duration) {
-			started.listener.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second))
-			if conn := started.accept(); conn != nil {
-				conn.Close()
-			}
-			return outcome{success: true}, 0
-		}}}}
-	s.store.mu.Unlock()
-	mustCreate(t, s, "fork")
-	eventually(t, "the task to complete", func() bool { return s.store.counts().tasks[taskComplete] == 1 })
-}
-
-// TestDelaysBesideClockSteps sets the machine's clock while a step waits for its retry and
-// another one's lease runs.
-func TestDelaysBesideClockSteps(t *testing.T) {
-	t.Parallel()
-	for step, want := range map[time.Duration]time.Duration{
-		-24 * time.Hour: 10 * time.Minute, -30 * time.Second: 10 * time.Minute, 0: 10 * time.Minute, 24 * time.Hour: 0,
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			m := newSteppedMachine()
-			c := startClock(m.read)
-			defer c.stop()
-			s := newTestService(t, serviceTest{clock: c, extra: delayTemplates, config: withoutJitter})
-			v, claimed := mustCreate(t, s, "retried"), mustCreate(t, s, "claimed")
-			wantStates(t, v, "waiting_for_retry: waiting_for_retry")
-			must(s.outside.claim(t.Context(), claimAll(10*time.Minute)))(t)
-			m.set(step)
-			<-time.After(want + 2*time.Second)
-			wantStates(t, settled(t, s, v.id), "complete: complete")
-			wantStates(t, settled(t, s, claimed.id), "steps_in_process: enqueued")
-		})
-	}
-}
-
-// TestDelaysAfterClockWasSetBack restarts on a machine whose clock was set back meanwhile.
-func TestDelaysAfterClockWasSetBack(t *testing.T) {
-	t.Parallel()
-	o := serviceTest{clock: newVirtualClock(testStart), dir: t.TempDir(), extra: delayTemplates, config: withoutJitter}
-	s := openTestService(t, o)
-	v, claimed := mustCreate(t, s, "retried"), mustCreate(t, s, "claimed")
-	must(s.outside.claim(t.Context(), claimAll(10*time.Minute)))(t)
-	clock := newVirtualClock(testStart.add(-24 * time.Hour))
-	o.clock = clock
-	s = reopenTestService(t, s, o)
-	clock.advance(10*time.Minute - time.Second)
-	wantStates(t, settled(t, s, v.id), "waiting_for_retry: waiting_for_retry")
-	wantStates(t, settled(t, s, claimed.id), "steps_in_process: in_progress")
-	clock.advance(time.Second)
-	wantStates(t, settled(t, s, v.id), "complete: complete")
-	wantStates(t, settled(t, s, claimed.id), "steps_in_process: enqueued")
-	closeTestService(t, s)
-}
-
-// delayTemplates have a step that is retried after ten minutes, and one for an outside actor.
-var delayTemplates = []string{
-	testTemplate("retried", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`,
-		retry: `{"backoff":"linear","backoff_base_ms":600000,"max_backoff_ms":600000}`}),
-	testTemplate("claimed", stepSpec{name: "a", callable: "Outside", retry: `{"backoff_base_ms":0,"max_backoff_ms":0}`}),
-}
-
-func withoutJitter(c *Config) { c.Engine.Jitter = false }
-
-func claimAll(lease time.Duration) *claimRequest {
-	return &claimRequest{callables: []string{"*"}, limit: 1, lease: lease, worker: "w"}
-}
-
 // settled returns a task once the service has settled.
 func settled(t *testing.T, s *service, id uuid) *task {
 	t.Helper()
 	settle(s)
 	return must(s.store.view(id))(t)
+}
+
+func TestBackoff(t *testing.T) {
+	for _, tc := range []struct {
+		kind       backoffKind
+		base, most int
+		want       []int // milliseconds after 1, 2, 3, … attempts
+	}{
+		{backoffNone, 1000, 30000, []int{0, 0, 0}},
+		{backoffLinear, 1000, 30000, []int{1000, 2000, 3000, 4000}},
+		{backoffLinear, 1000, 2500, []int{1000, 2000, 2500}},
+		{backoffExponential, 1000, 30000, []int{1000, 2000, 4000, 8000, 16000, 30000, 30000}},
+		{backoffFibonacci, 1000, 30000, []int{1000, 1000, 2000, 3000, 5000, 8000, 13000, 21000, 30000}},
+		{backoffExponential, 0, 30000, []int{0, 0}},
+	} {
+		p := &retryPolicy{Backoff: tc.kind, BaseMS: tc.base, MaxMS: tc.most}
+		exact := &outcomeRules{}
+		jitter := &outcomeRules{jitter: true, ids: newIDSource(newVirtualClock(0), new([32]byte))}
+		for i, want := range tc.want {
+			d := time.Duration(want) * time.Millisecond
+			if got := exact.backoff(p, i+1, 0, uuid{}); got != d {
+				t.Errorf("%s after %d attempts: got %s; want %s", tc.kind, i+1, got, d)
+			}
+			for range 100 {
+				got := jitter.backoff(p, i+1, 0, uuid{})
+				if got < d*9/10 || got > min(d*11/10, time.Duration(tc.most)*time.Millisecond) {
+					t.Fatalf("%s after %d attempts with jitter: got %s; want %s ± 10 %%, at most %d ms", tc.kind, i+1, got, d, tc.most)
+				}
+			}
+		}
+	}
+	e := &outcomeRules{}
+	p := &retryPolicy{Backoff: backoffLinear, BaseMS: 1000, MaxMS: 2000}
+	if got := e.backoff(p, 1, 90*time.Second, uuid{}); got != 90*time.Second {
+		t.Errorf("Retry-After: got %s; want it to win", got)
+	}
+	if got := e.backoff(p, 1, 5*time.Hour, uuid{}); got != time.Hour {
+		t.Errorf("a long Retry-After: got %s; want it capped at 1h", got)
+	}
+	if got := e.backoff(&retryPolicy{Backoff: backoffExponential, BaseMS: 1000, MaxMS: 30000}, 5000, 0, uuid{}); got != 30*time.Second {
+		t.Errorf("after 5000 attempts: got %s; want 30s", got)
+	}
+}
+
+func TestSlotsAndPriority(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock,
+		config: func(c *Config) { c.Worker.Concurrency = 1 },
+		extra:  []string{testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1000}`})}})
+	var ids []uuid
+	for _, priority := range []string{"0", "0", "5", "-5", "5"} {
+		ids = append(ids, mustCreate(t, s, "slow", `"priority":`+priority).id)
+	}
+	order := []int{}
+	for range ids {
+		eventually(t, "one task runs, no more", func() bool {
+			s.store.mu.Lock()
+			defer s.store.mu.Unlock()
+			return len(s.engine.work.running) == 1
+		})
+		clock.advance(time.Second)
+		for i, id := range ids {
+			if settled(t, s, id).state == taskComplete && !slices.Contains(order, i) {
+				order = append(order, i)
+			}
+		}
+	}
+	if want := []int{0, 2, 4, 1, 3}; !slices.Equal(order, want) {
+		t.Errorf("tasks completed in the order %v; want %v", order, want)
+	}
+}
+
+// createBatches returns the result of a batchable step with n cursors.
+func createBatches(worker string, n int) string {
+	cursors := make([]string, n)
+	for i := range cursors {
+		cursors[i] = fmt.Sprintf(`{"start_cursor":%d,"end_cursor":%d}`, i*10, i*10+10)
+	}
+	return fmt.Sprintf(`{"batch_processing_outcome":{"type":"create_batches","worker_template_name":%q,"worker_count":%d,`+
+		`"cursor_configs":[%s],"total_items":%d}}`, worker, n, strings.Join(cursors, ","), n*10)
+}
+
+// batchSteps returns a batch of instances for outside actors and a convergence, with a
+// failure_strategy and a parallelism.
+func batchSteps(strategy string, parallelism int) []stepSpec {
+	work := stepOf(stepBatchWorker, "w", "split")
+	work.retry = `{"max_attempts":1}`
+	work.batch = fmt.Sprintf(`{"batch_size":10,"parallelism":%d,"cursor_field":"id","worker_template":"w","failure_strategy":%q}`,
+		parallelism, strategy)
+	return []stepSpec{stepOf(stepBatchable, "split"), work, stepOf(stepDeferredConvergence, "end", "w"), stepOf("", "last", "end")}
+}
+
+// TestParallelism checks that at most so many instances of a batch worker are offered or run at
+// once, in the order of their creation, that an explanation says so, and that this holds after
+// failures, actions of operators and a restart.
+func TestParallelism(t *testing.T) {
+	dir, steps := t.TempDir(), batchSteps("continue_on_failure", 2)
+	a := newActor(t, serviceTest{dir: dir}, steps...)
+	a.completeWith("split", createBatches("w", 6))
+	offered := func(want string) {
+		t.Helper()
+		var names []string
+		for _, v := range a.s.outside.steps(false, true, false, func(claimKey) bool { return true }, 0, 100) {
+			names = append(names, v.name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Fatalf("got %s offered; want %s: %s", got, want, grown(a.view()))
+		}
+	}
+	claim := func() []claimedStep {
+		return must(a.s.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 10, lease: time.Hour, worker: "me"}))(t)
+	}
+	offered("w_001 w_002")
+	a.complete("w_001")
+	offered("w_002 w_003")
+	noError(t, a.act("w_004", resolveAction)) // which waits
+	offered("w_002 w_003")
+	if given := claim(); len(given) != 2 {
+		t.Fatalf("got %d steps claimed; want 2", len(given))
+	}
+	offered("")
+	closeTestService(t, a.s)
+	a.s = newTestService(t, serviceTest{dir: dir, extra: []string{actorTemplate(steps...)}})
+	offered("")
+	x := must(a.s.engine.explain(a.id, nil, true))(t)
+	if got := x.Steps[2]; got.Name != "w_005" || got.Cause != causeBatch || got.Message != "waits for other parts of its batch: 2 of 2 at once" {
+		t.Errorf("got %s, %s: %s", got.Name, got.Cause, got.Message)
+	}
+	noError(t, a.act("w_002", failAction))
+	offered("w_005")
+	a.complete("w_003", "w_005", "w_006")
+	a.want("blocked_by_failures: split=complete w_001=complete w_002=error w_003=complete w_004=resolved_manually " +
+		"w_005=complete w_006=complete end=pending last=pending")
 }

@@ -82,8 +82,7 @@ type claimResult struct {
 	err   error
 }
 
-// claim gives an outside actor steps, after waiting for the first one as long as
-// the request says.
+// claim gives an outside actor steps, after waiting for the first one as long as the request says.
 func (w *outsideWork) claim(ctx context.Context, q *claimRequest) claimResult {
 	c, served := &claimer{request: q, given: make(chan claimResult, 1)}, false
 	err := w.engine.inTurn(ctx, func() error {
@@ -147,8 +146,7 @@ func (w *outsideWork) withdrawLocked(t *task) {
 	}
 }
 
-// claimKey returns what claimers choose the step by: patterns must not find out what is
-// redacted.
+// claimKey returns what claimers choose the step by: patterns must not find out what is redacted.
 func (t *task) claimKey(i int) claimKey { return claimKey{t.tpl.namespace, t.def(i).shown} }
 
 // wakeFeeder tells the feeder to look at the claimers.
@@ -169,8 +167,7 @@ func (w *outsideWork) feed() {
 	}
 }
 
-// feedLocked gives out what became ready to those who wait, oldest first. When
-// the engine stops it releases them all.
+// feedLocked gives out what became ready to those who wait, oldest first. When the engine stops it releases them all.
 func (w *outsideWork) feedLocked() {
 	if len(w.fresh) == 0 && !w.engine.stopping {
 		return
@@ -180,8 +177,7 @@ func (w *outsideWork) feedLocked() {
 			c.given <- claimResult{}
 			return true
 		}
-		// The claimer found nothing when it came. Only a key that had steps added since can change
-		// that.
+		// The claimer found nothing when it came. Only a key that had steps added since can change that.
 		for key := range w.fresh {
 			if c.request.matches(key) {
 				return w.serveLocked(c)
@@ -273,8 +269,7 @@ func (w *outsideWork) unclaim(given []claimedStep) {
 	}
 }
 
-// The index of the steps for outside actors, by namespace and callable, in the
-// order in which they are given out.
+// The index of the steps for outside actors, by namespace and callable, in the order in which they are given out.
 
 // claimKey holds the properties by which claimers choose steps.
 type claimKey struct{ namespace, callable string } // the callable is redacted
@@ -293,8 +288,7 @@ type claimQueue = priorityQueue[*claimEntry]
 
 func claimedBefore(a, b *claimEntry) bool { return a.before(b.rank) }
 
-// claimIndex holds steps in queues. Its zero value is ready to use; it keeps
-// nothing of steps that left it.
+// claimIndex holds steps in queues. Its zero value is ready to use; it keeps nothing of steps that left it.
 type claimIndex struct {
 	queues map[claimKey]*claimQueue
 	steps  map[runKey]*claimEntry
@@ -370,35 +364,25 @@ func (x *claimIndex) inOrder(matches func(claimKey) bool) iter.Seq[*claimEntry] 
 	}
 }
 
-// byDeadline is inOrder by deadline, with the steps that have none after the others.
-func (x *claimIndex) byDeadline(matches func(claimKey) bool) iter.Seq[*claimEntry] {
+// walk is inOrder or, by deadline, that with the steps that have none after the others.
+func (x *claimIndex) walk(byDeadline bool, matches func(claimKey) bool) iter.Seq[*claimEntry] {
+	if !byDeadline || x.urgent == nil {
+		return x.inOrder(matches)
+	}
 	return func(yield func(*claimEntry) bool) {
-		timed := map[runKey]*claimEntry{}
-		if x.urgent != nil {
-			timed = x.urgent.steps
-			for o := range x.urgent.inOrder(matches) {
-				if !yield(o) {
-					return
-				}
+		for o := range x.urgent.inOrder(matches) {
+			if !yield(o) {
+				return
 			}
 		}
 		for o := range x.inOrder(matches) {
-			if timed[o.runKey] == nil && !yield(o) {
+			if x.urgent.steps[o.runKey] == nil && !yield(o) {
 				return
 			}
 		}
 	}
 }
 
-// walk is byDeadline or inOrder.
-func (x *claimIndex) walk(byDeadline bool, matches func(claimKey) bool) iter.Seq[*claimEntry] {
-	if byDeadline {
-		return x.byDeadline(matches)
-	}
-	return x.inOrder(matches)
-}
-
-// firstSteps returns the first steps of a walk.
 func firstSteps(walk iter.Seq[*claimEntry], limit int) (found []runKey) {
 	for o := range walk {
 		if found = append(found, o.runKey); len(found) >= limit {

@@ -96,29 +96,6 @@ func TestClaimPatterns(t *testing.T) {
 	}
 }
 
-// TestClaimInBlockedTask expects no steps from a blocked task until it is
-// unblocked.
-func TestClaimInBlockedTask(t *testing.T) {
-	s := newClaimServer(t, serviceTest{})
-	s.create(fmt.Sprintf(createOn, "pair"))
-	a := s.claimOne(`{"callables":["Shop::Pack"]}`)
-	s.answer(a, "fail", `,"error":{"message":"no","retryable":false}`).want(200)
-	if got := s.state(a.Task.TaskUUID); got != "blocked_by_failures: error enqueued" {
-		t.Fatal(got)
-	}
-	if got := s.do("GET", "/v1/steps", "").want(200); string(got.body) != "[]\n" {
-		t.Errorf("listed %s", got.body)
-	}
-	got := make(chan []claimed)
-	go func() { got <- s.claim(`{"callables":["Shop::Send"],"wait_seconds":60}`) }()
-	s.awaitClaimers(1)
-	s.patch(a, `{"action_type":"reset_for_retry","reason":"r","reset_by":"me"}`)
-	b, ok := receiveWithin(got, patience)
-	if !ok || len(b) != 1 || b[0].Step.Name != "b" {
-		t.Errorf("claimed %+v once the task went on", b)
-	}
-}
-
 // TestLongPollEnds checks that a wait ends at its limit and when the client disconnects.
 func TestLongPollEnds(t *testing.T) {
 	slow(t)

@@ -5,10 +5,13 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -34,8 +37,7 @@ const (
 	causeHeld         stepCause = "held"                 // its task continues in another service
 )
 
-// stepExplanation explains one unfinished step. Members that the cause does not need
-// are null, empty or 0.
+// stepExplanation explains one unfinished step. Members that the cause does not need are null, empty or 0.
 type stepExplanation struct {
 	StepUUID     uuid      `json:"step_uuid"`
 	Name         string    `json:"name"`
@@ -67,8 +69,7 @@ type taskExplanation struct {
 	lead  *stepExplanation // the step that needs somebody most; nil if all are finished
 }
 
-// explainer explains one task: a copy of it, and the engine's part in it at the
-// same moment.
+// explainer explains one task: a copy of it, and the engine's part in it at the same moment.
 type explainer struct {
 	t         *task
 	handlers  *handlerSet
@@ -96,8 +97,7 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 	var x *explainer
 	var kept keptTask
 	var err error
-	// The copy and the engine's part in the task are taken at one moment. The copy is decoded once
-	// the lock is free.
+	// The copy and the engine's part in the task are taken at one moment. The copy is decoded once the lock is free.
 	e.store.locked(func() {
 		if kept, err = e.store.table().wholeByID(id); err == nil {
 			x = e.explainerLocked(id, withErrors)
@@ -427,24 +427,25 @@ func (x *explainer) situation(e *stepExplanation, i int) (name string, holes []s
 // freeze describes a frozen clock, if that is what holds a step up. Handlers other than builtins run in real time,
 // so a frozen clock does not hold them up.
 func (x *explainer) freeze(e *stepExplanation) {
-	switch {
-	case !x.frozen || e.DueAt == 0 || e.Cause == causeRunning && !strings.HasPrefix(e.Callable, "builtin:"):
-	case e.Cause == causeRunning:
-		e.Remedy = "the clock is frozen: nothing comes due until it is advanced"
-	default:
-		e.Remedy = "the clock is frozen: nothing comes due until it is advanced by " + roughly(instant(e.DueAt).sub(x.now))
+	running := e.Cause == causeRunning
+	if !x.frozen || e.DueAt == 0 || running && !strings.HasPrefix(e.Callable, "builtin:") {
+		return
+	}
+	e.Remedy = "the clock is frozen: nothing comes due until it is advanced"
+	if !running {
+		e.Remedy += " by " + roughly(instant(e.DueAt).sub(x.now))
 	}
 }
 
 // batchParts counts the instances of a batch worker.
 type batchParts struct{ all, failed int }
 
-// alsoFailed says how many other parts of its batch failed, if a step is a part of one, or returns "".
+// alsoFailed says how many other parts of its batch failed, if a step is one of several parts, or returns "".
 func (x *explainer) alsoFailed(i int) string {
-	if x.t.def(i).kind != stepBatchWorker {
+	n := x.parts[x.t.declared(i)]
+	if x.t.def(i).kind != stepBatchWorker || n.all == 1 {
 		return ""
 	}
-	n := x.parts[x.t.declared(i)]
 	return fmt.Sprintf(", as did %s of the %d parts of its batch", pick(n.failed == 1, "no other", fmt.Sprint(n.failed-1, " more")), n.all)
 }
 
@@ -562,4 +563,83 @@ func inFor(at, now instant) string {
 		return "now"
 	}
 	return "in " + roughly(at.sub(now))
+}
+
+// The log of causes: each is logged once, when it arises. That is under the store's lock: a logger must not wait for its output.
+
+const maxCallables = 1000 // callables that are remembered as logged, for each kind of line
+
+// outsideKey names steps that wait for an outside actor: logged once, not for each task.
+type outsideKey struct {
+	tpl      *template
+	callable string
+}
+
+// causeLog logs why tasks make no progress.
+type causeLog struct {
+	log      *slog.Logger
+	advice   actorAdvice
+	messages bool       // whether messages of errors are logged
+	stopped  slog.Level // level of lines about tasks that are blocked or ended as stale
+	scarce   sync.Once  // of the line about descriptors
+
+	outside map[outsideKey]bool // guarded by the store's lock
+}
+
+func (l *causeLog) print(level slog.Level, message string, args ...any) {
+	l.log.Log(context.Background(), level, message, args...)
+}
+
+func (l *causeLog) enabled(level slog.Level) bool { return l.log.Enabled(context.Background(), level) }
+
+// outOfDescriptors logs once that handlers cannot begin.
+func (l *causeLog) outOfDescriptors(why string) {
+	l.scarce.Do(func() {
+		l.print(slog.LevelWarn, "the process has too many open files: handlers wait to start", "error", why)
+	})
+}
+
+// attemptFailed logs that the latest attempt of a step has failed.
+func (l *causeLog) attemptFailed(t *task, i int, at instant) {
+	if !l.enabled(slog.LevelInfo) {
+		return
+	}
+	s := &t.steps[i]
+	l.print(slog.LevelInfo, "an attempt failed", "task_uuid", t.id, "template", t.tpl.fullName(), "step", t.def(i).name,
+		"cause", attemptFailed(s.last, s.attempts, s.maxAttempts, at, l.messages))
+}
+
+// awaitsActor logs that a step waits for an outside actor, once for each template and callable.
+func (l *causeLog) awaitsActor(t *task, i int) {
+	k := outsideKey{t.tpl, t.def(i).callable}
+	if l.outside[k] || len(l.outside) >= maxCallables {
+		return
+	}
+	l.outside[k] = true
+	l.print(slog.LevelInfo, "a step waits for an outside actor; others with this callable will, too", "task_uuid", t.id,
+		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", t.def(i).shown, "remedy", l.advice.about(t.def(i)))
+}
+
+// logStoppedLocked logs that a task is blocked, or ended as stale.
+func (e *engine) logStoppedLocked(message string, t *task) {
+	l := e.causes
+	if !l.enabled(l.stopped) {
+		return
+	}
+	x := e.explainerLocked(t.id, l.messages)
+	// The task itself, not a copy: the lock is held until the message is made.
+	x.t, x.brief = t, t.state == taskBlockedByFailures
+	why := x.task()
+	args := []any{"task_uuid", t.id, "template", t.tpl.fullName()}
+	if why.lead != nil {
+		args = append(args, "step", why.lead.Name, "attempt", why.lead.Attempt)
+		i, _ := t.stepIndex(why.lead.StepUUID)
+		if f, failed := t.steps[i].last.fault(); failed {
+			args = append(args, "error_type", f.errorType)
+			if l.messages {
+				args = append(args, "error", f.text())
+			}
+		}
+	}
+	l.print(l.stopped, message, append(args, "cause", why.Message)...)
 }

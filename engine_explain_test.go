@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -195,41 +196,6 @@ func tryOffered(t *testing.T, tt *explainCase, offer stepExplanation, action str
 	}
 }
 
-// TestExplainHidesErrors checks that the messages of errors are for callers who may read
-// steps, on both surfaces.
-func TestExplainHidesErrors(t *testing.T) {
-	fails := `{"message":"no paper","retryable":true}`
-	s := newFixtureServer(t, serviceTest{
-		extra: []string{testTemplate("x",
-			stepSpec{name: "a", callable: "builtin:fail", config: fails, retry: `{"backoff_base_ms":9000}`},
-			stepSpec{name: "b", callable: "builtin:fail", config: fails, retry: `{"max_attempts":1}`})},
-		config: func(c *Config) {
-			c.Worker.Concurrency = 1 // a before b, whose failure blocks the task
-			a := &c.Orchestration.Web.Auth
-			a.Enabled, a.APIKeysEnabled, a.JWTPublicKey = true, true, publicPEM(t, authKeys().rsa)
-			a.APIKeys = []apiKeyConfig{
-				{Key: "the-key-of-one-who-may", Permissions: []string{"tasks:read", "steps:read"}, Description: "anna"},
-				{Key: "the-key-of-one-who-may-not", Permissions: []string{"tasks:read"}, Description: "bert"},
-			}
-		},
-	})
-	id := mustCreate(t, s.world.service(), "x").id.String()
-	settle(s.world.service())
-	for key, want := range map[string][]string{
-		"the-key-of-one-who-may":     {"failed just now, on attempt 1 of 3: no paper (builtin_fail)", "failed for good just now, on attempt 1 of 1: no paper (builtin_fail);"},
-		"the-key-of-one-who-may-not": {"failed just now, on attempt 1 of 3 (builtin_fail)", "failed for good just now, on attempt 1 of 1 (builtin_fail);"},
-	} {
-		for _, path := range []string{"/v1/tasks/", "/stepwell/tasks/"} {
-			a := s.as(key, "GET", path+id+"/explain").want(200)
-			for i, want := range want {
-				if got := a.text(fmt.Sprintf("steps.%d.message", i)); !strings.Contains(got, want) {
-					t.Errorf("%s, %s: got %q; want %q", path, key, got, want)
-				}
-			}
-		}
-	}
-}
-
 // checkExplanation checks that each unfinished step has one cause, which matches its state, and
 // that the named actions are allowed, and none is named of a step that another one holds up.
 func checkExplanation(t testing.TB, s *service, x *taskExplanation) {
@@ -241,7 +207,8 @@ func checkExplanation(t testing.TB, s *service, x *taskExplanation) {
 			continue
 		}
 		if n == len(x.Steps) || x.Steps[n].StepUUID != v.stepID(i) {
-			t.Fatalf("%s: got %+v; want one cause for step %d", states(v), x.Steps, i)
+			t.Errorf("%s: got %+v; want one cause for step %d", states(v), x.Steps, i)
+			return
 		}
 		e := &x.Steps[n]
 		n++
@@ -287,7 +254,8 @@ func causeIsTrue(s *service, v *task, i int, e *stepExplanation) bool {
 	case causeCutOff:
 		return state == stepInProgress && v.steps[i].lease == nil
 	case causeRetry:
-		return state == stepWaitingForRetry && instant(e.DueAt) == v.steps[i].retryAt && e.Attempt == v.steps[i].attempts+1
+		due := instant(e.DueAt) // or when its answer is due, which is earlier
+		return state == stepWaitingForRetry && (due == v.steps[i].retryAt || due == v.answers[i]) && e.Attempt == v.steps[i].attempts+1
 	case causeCancelled:
 		return state == stepPending && unsatisfied[stepCancelled] > 0 && slices.Equal(names, e.WaitsFor)
 	case causeParentFailed:
@@ -298,6 +266,8 @@ func causeIsTrue(s *service, v *task, i int, e *stepExplanation) bool {
 	case causeUndecided:
 		by := undecidedBy(v, i, e.WaitsFor)
 		return state == stepPending && len(names) == 0 && len(by) > 0 && by[stepInError] == 0
+	case causeHeld:
+		return v.hold != nil
 	case causeTaskStopped:
 		return stopped && len(names) == 0 && !v.open(i) && (state == stepPending || state == stepEnqueued)
 	case causeOutside:
@@ -325,18 +295,16 @@ func undecidedBy(v *task, i int, names []string) map[stepState]int {
 	return by
 }
 
-// TestCausesAreLoggedOnce checks that each cause is logged as it arises: once for an
-// outside actor's callable, once when slots run out and once when they are free again.
+// TestCausesAreLoggedOnce checks that each cause is logged as it arises, once for an outside actor's callable.
 func TestCausesAreLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	clock := newVirtualClock(testStart)
 	s := openTestService(t, serviceTest{
-		clock: clock, log: &log, config: func(c *Config) { c.Worker.Concurrency, c.Engine.Jitter = 1, false },
+		clock: clock, log: &log, config: func(c *Config) { c.Engine.Jitter = false },
 		extra: []string{
 			testTemplate("outside", stepSpec{name: "a", callable: "Them::Do"}),
 			testTemplate("bad", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":false}`}),
 			testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`}),
-			testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":5000}`}),
 		},
 	})
 	for _, name := range []string{"outside", "outside", "bad", "flaky"} {
@@ -345,14 +313,6 @@ func TestCausesAreLoggedOnce(t *testing.T) {
 	}
 	clock.advance(time.Minute)
 	settle(s)
-	for range 3 {
-		mustCreate(t, s, "slow")
-		settle(s)
-	}
-	for range 3 {
-		clock.advance(5 * time.Second)
-		settle(s)
-	}
 	closeTestService(t, s)
 	for _, want := range []string{
 		"INFO a step waits for an outside actor; others with this callable will, too task_uuid=",
@@ -360,8 +320,6 @@ func TestCausesAreLoggedOnce(t *testing.T) {
 		`WARN a task is blocked task_uuid=`, `step=a attempt=1 error_type=builtin_fail error=the step fails on purpose cause=step "a" failed for good`,
 		"step=a cause=attempt 1 of 3 failed: the step fails on purpose; not tried again",
 		"step=a cause=attempt 1 of 3 failed: attempt 1 of 1 that fail on purpose; again in 1 s",
-		"WARN every slot is taken, ready steps wait slots=builtins and programs of=1 waiting=1",
-		"INFO slots are free again slots=builtins and programs of=1",
 	} {
 		if n := strings.Count(log.String(), want); n != 1 {
 			t.Errorf("got %q %d times; want it once in\n%s", want, n, &log)
@@ -369,43 +327,166 @@ func TestCausesAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestStrayMembersAreLoggedOnce checks that a reply with success and members that outcomes do
-// not have is logged once for each callable, and a full outcome never.
-func TestStrayMembersAreLoggedOnce(t *testing.T) {
-	h := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, map[string]string{
-			"/full": `{"success":true,"result":1}`, "/data": `{"items":[1,2],"success":true}`,
-			"/declined": `{"success":false,"reason":"declined"}`,
-		}[r.URL.Path])
-	})
-	var log bytes.Buffer
-	once := `{"max_attempts":1}`
-	s := openTestService(t, serviceTest{log: &log, extra: []string{
-		testTemplate("x", stepSpec{name: "a", callable: h.URL + "/full"}, stepSpec{name: "b", callable: h.URL + "/data"},
-			stepSpec{name: "c", callable: h.URL + "/data"}, stepSpec{name: "d", callable: h.URL + "/declined",
-				after: []string{"a", "b", "c"}, retry: once}),
-	}})
-	for range 2 {
-		v, _, err := s.tasks.await(t.Context(), mustCreate(t, s, "x").id, terminalStates, 10*time.Second)
-		noError(t, err)
-		wantStates(t, v, "blocked_by_failures: complete complete complete error")
-		if got, want := string(v.steps[1].last.result), `{"items":[1,2],"success":true}`; got != want {
-			t.Errorf("got the result %s; want %s", got, want)
-		}
-		if got := *v.steps[3].faultView(true).Message; got != `{"success":false,"reason":"declined"}` {
-			t.Errorf("got the message %s; want the reply", got)
-		}
+// In each stuck situation, every place that describes a task names the same cause and remedy.
+
+// situation is a way in which a task is stuck.
+type situation struct {
+	name  string
+	steps []stepSpec
+	do    func(t *testing.T, s *service, clock *virtualClock, v *task)
+	// frozen leaves the clock standing still.
+	frozen bool
+	want   string // the first sentence
+	logged string // the line of the log; none if empty
+	ran    string // what run says; "" where it cannot come to it
+
+	config func(c *Config) // nil for none
+}
+
+func situations(t *testing.T) []situation {
+	later := `{"backoff":"linear","backoff_base_ms":600000,"max_backoff_ms":3600000,"max_attempts":3}`
+	undelivered := func(c *Config) { c.Worker.Undelivered = undeliveredFail }
+	forPeople := func(c *Config) { c.Console.People = []string{"people.*"} }
+	stub := "give --stub STEP=JSON or --handler"
+	wrong := newHandlerServer(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, createSteps("nowhere")) })
+	good := func(*testing.T, *service, *virtualClock, *task) {}
+	ends := func(t *testing.T, s *service, _ *virtualClock, v *task) {
+		must2(s.tasks.await(t.Context(), v.id, terminalStates|setOf(taskWaitingForRetry), 10*time.Second))(t)
 	}
-	closeTestService(t, s)
-	for _, want := range []string{
-		`so the whole reply is the result callable=` + h.URL + `/data member=items`,
-		`so the whole reply is the message of a failure callable=` + h.URL + `/declined member=reason`,
-	} {
-		if n := strings.Count(log.String(), want); n != 1 {
-			t.Errorf("got %q %d times; want it once in\n%s", want, n, &log)
-		}
+	return []situation{
+		{"handler down", []stepSpec{{name: "charge", callable: "http://127.0.0.1:1/", retry: later}}, ends, false,
+			`step "charge" failed 5 min ago, on attempt 1 of 3: no reply from 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused (network_error); ` +
+				`start your handler; it is retried in 4 min, or immediately with retry_now`, "", "", undelivered},
+		{"handler down for good", []stepSpec{{name: "charge", callable: "http://127.0.0.1:1/", retry: `{"max_attempts":1}`}}, ends, false,
+			`connection refused (network_error); start your handler, then reset it`, "start your handler, then reset it", "start your handler, then run it again", undelivered},
+		{"retries used up", []stepSpec{{name: "charge", callable: "builtin:fail", retry: `{"max_attempts":1}`,
+			config: `{"message":"Traceback (most recent call last):\n  File \"a.py\"\nBankDown: no answer","error_type":"bank_down"}`}}, good, false,
+			`step "charge" failed for good 5 min ago, on attempt 1 of 1: BankDown: no answer (bank_down); fix what failed, then reset it`,
+			"step=charge attempt=1 error_type=bank_down error=Traceback (most recent call last):\n  File \"a.py\"\nBankDown: no answer cause=step \"charge\" failed for good",
+			"BankDown: no answer (bank_down); fix what failed, then run it again", nil},
+		{"nobody claims", []stepSpec{{name: "approve", callable: "Outside"}}, good, false,
+			`step "approve" has waited for an outside actor for 5 min, because callable "Outside" has no handler; ` +
+				`map it with --handler Outside=URL or in [worker.handlers], or let an actor claim it`,
+			`remedy=map it with --handler Outside=URL or in [worker.handlers], or let an actor claim it`, stub, nil},
+		{"nobody claims in fixture mode", []stepSpec{{name: "approve", callable: "people.Approve"}}, good, false,
+			`because callable "people.Approve" has no handler; stub it, or answer it as its actor would`,
+			`remedy=stub it, or answer it as its actor would`, stub, func(c *Config) { forPeople(c); c.Fixture.Enabled = true }},
+		{"no person has answered", []stepSpec{{name: "approve", callable: "people.Approve"}}, good, false,
+			`because callable "people.Approve" has no handler; answer it in the console or by stepwell step complete`,
+			`remedy=answer it in the console or by stepwell step complete`, "", forPeople},
+		{"no actor, though others are people", []stepSpec{{name: "approve", callable: "Outside"}}, good, false,
+			`; map it with --handler Outside=URL`, `remedy=map it with --handler Outside=URL`, "", forPeople},
+		{"wrong decision", []stepSpec{{name: "route", callable: wrong.URL, kind: stepDecision, retry: `{"max_attempts":1}`},
+			{name: "left", callable: "builtin:noop", after: []string{"route"}}}, ends, false,
+			`the template has no step "nowhere"; "route" may name "left" (invalid_outcome)`, "error_type=invalid_outcome", "then run it again", nil},
+		{"lease lost", []stepSpec{{name: "approve", callable: "Outside", retry: later}}, func(t *testing.T, s *service, clock *virtualClock, v *task) {
+			loseLeases(t, s, clock, 1)
+		}, false, `step "approve" failed 6 min ago, on attempt 1 of 3: the lease of w expired (worker_lost); it is retried in 3 min, or immediately with retry_now`,
+			"", "", nil},
+		{"lease lost and waiting", []stepSpec{{name: "approve", callable: "Outside", retry: `{"backoff_base_ms":1}`}},
+			func(t *testing.T, s *service, clock *virtualClock, v *task) { loseLeases(t, s, clock, 1) }, false,
+			`after attempt 1 of 3 failed: the lease of w expired (worker_lost); map it with --handler`, "", "", nil},
+		{"lease lost three times", []stepSpec{{name: "approve", callable: "Outside", retry: `{"backoff_base_ms":1}`}},
+			func(t *testing.T, s *service, clock *virtualClock, v *task) { loseLeases(t, s, clock, 3) }, false,
+			`step "approve" failed for good 6 min ago, on attempt 3 of 3: the lease of w expired (worker_lost); ` +
+				`find out why its worker does not respond, then reset it`, "error_type=worker_lost", "", nil},
+		{"refused by a schema", []stepSpec{{name: "charge", callable: "builtin:echo", retry: `{"max_attempts":1}`}}, good, false,
+			`step "charge" failed for good 5 min ago, on attempt 1 of 1: the result does not fit result_schema`, "error_type=schema_mismatch", "", nil},
+		{"stale", []stepSpec{{name: "approve", callable: "Outside"}}, func(t *testing.T, s *service, clock *virtualClock, v *task) {
+			goStale(t, s, v.id)
+		}, false, `the task ended as stale 5 min ago: step "approve" is ready, but cannot start while the task is error; ` +
+			`fix what delayed it, then act on the step (resolve_manually, complete_manually, cancel, fail) to get the task going again`, "", "", nil},
+		{"parent cancelled", []stepSpec{{name: "a", callable: "Outside"}, {name: "b", callable: "builtin:noop", after: []string{"a"}}},
+			func(t *testing.T, s *service, clock *virtualClock, v *task) {
+				mustAct(t, s, v, 0, stepRequest{action: actionCancel})
+			}, false,
+			`step "b" needs step "a", which was cancelled 5 min ago; resolve, complete or cancel it`, `cause=step "b" needs step "a"`, "", nil},
+		{"part of a batch failed", []stepSpec{{name: "split", callable: "Outside", kind: stepBatchable},
+			{name: "import", callable: "builtin:fail", kind: stepBatchWorker, after: []string{"split"}, retry: `{"max_attempts":1}`,
+				batch: strings.ReplaceAll(batchSteps("continue_on_failure", 10)[1].batch, `"w"`, `"import"`)}},
+			func(t *testing.T, s *service, clock *virtualClock, v *task) {
+				mustAct(t, s, v, 0, stepRequest{action: actionComplete, result: []byte(createBatches("import", 3))})
+			}, false, `on attempt 1 of 1, as did 2 more of the 3 parts of its batch: the step fails on purpose (builtin_fail); fix what failed, then reset it`, "error_type=builtin_fail", "", nil},
+		{"handler not there yet", []stepSpec{{name: "charge", callable: "http://127.0.0.1:1", retry: `{"max_attempts":1}`}},
+			func(t *testing.T, s *service, clock *virtualClock, v *task) {
+				eventually(t, "the step to wait", func() bool { return absentees(s) == 1 })
+			}, false, `step "charge" waits for its handler: 127.0.0.1:1 has not been listening since `,
+			`a handler does not listen: steps wait for it; start your handler address=127.0.0.1:1`, "", nil},
+		{"clock frozen", []stepSpec{{name: "charge", callable: "builtin:fail", config: `{"retryable":true}`, retry: later}}, good, true,
+			`step "charge" failed 5 min ago, on attempt 1 of 3: the step fails on purpose (builtin_fail); ` +
+				`the clock is frozen: nothing comes due until it is advanced by 4 min`, "", "", nil},
 	}
-	if n := strings.Count(log.String(), "WARN a reply"); n != 2 {
-		t.Errorf("got %d warnings; want 2 in\n%s", n, &log)
+}
+
+// loseLeases claims the step so many times, and lets each lease expire.
+func loseLeases(t *testing.T, s *service, clock *virtualClock, times int) {
+	for range times {
+		mustClaim(t, s)
+		clock.advance(2 * time.Minute)
+		settle(s)
+	}
+}
+
+// TestOneSentence compares what each place says of each situation.
+func TestOneSentence(t *testing.T) {
+	for _, tt := range situations(t) {
+		t.Run(tt.name, func(t *testing.T) {
+			var log bytes.Buffer
+			clock := newVirtualClock(testStart)
+			spec := testTemplate("x", tt.steps...)
+			if tt.name == "refused by a schema" {
+				spec = strings.Replace(spec, `"batch_config":null`, `"batch_config":null,"result_schema":{"required":["paid"]}`, 1)
+			}
+			s := newTestServer(t, serviceTest{clock: clock, log: &log, extra: []string{spec}, config: func(c *Config) {
+				c.Engine.Jitter, c.Templates.EnforceInputSchema = false, "reject"
+				c.Worker.Undelivered = undeliveredWait
+				if tt.config != nil {
+					tt.config(c)
+				}
+			}})
+			v := mustCreate(t, s.svc, "x")
+			settle(s.svc)
+			tt.do(t, s.svc, clock, v)
+			settle(s.svc)
+			clock.advance(5*time.Minute + 30*time.Second) // the last unit is not near its end
+			settle(s.svc)
+			if !tt.frozen {
+				clock.setMode(clockReal)
+			}
+			said := s.do("GET", "/v1/tasks/"+v.id.String()+"/explain", "").want(200)
+			message, remedy := said.text("message"), said.text("remedy")
+			if !strings.Contains(message, tt.want) || remedy == "" || !strings.HasSuffix(message, "; "+remedy) {
+				t.Errorf("explain: got %q; want %q", message, tt.want)
+			}
+			if got := s.do("GET", s.svc.cfg.Mount.Path+"/tasks/"+v.id.String()+"/explain", "").text("message"); got != message {
+				t.Errorf("at the mount point: got %q; want %q", got, message)
+			}
+			env := map[string]string{"STEPWELL_URL": s.url}
+			places := [][]string{{"task", "explain", v.id.String()}, {"task", "watch", v.id.String(), "--timeout", "1ns"}}
+			if s.do("GET", "/v1/dlq/task/"+v.id.String(), "").status == 200 {
+				places = append(places, []string{"dlq", "show", v.id.String()})
+			}
+			for _, args := range places {
+				if r := runCLI(env, "", args...); !strings.Contains(r.stdout+r.stderr, message) {
+					t.Errorf("%q: got %q, %q; want %q", args, r.stdout, r.stderr, message)
+				}
+			}
+			if tt.logged != "" && !strings.Contains(log.String(), tt.logged) {
+				t.Errorf("the log: got %s; want %s", &log, tt.logged)
+			}
+			if tt.ran != "" {
+				runs(t, spec, tt.ran)
+			}
+		})
+	}
+}
+
+// runs runs the template alone.
+func runs(t *testing.T, spec, want string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	noError(t, os.WriteFile("x.json", []byte(spec), 0o600))
+	if r := runCLI(nil, "", "run", "x.json"); !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "reset") {
+		t.Errorf("run: got %q; want %q", r.stderr, want)
 	}
 }

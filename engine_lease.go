@@ -1,13 +1,13 @@
 package main
 
-// Leases: how long an outside actor holds a step, how it reports the outcome, and what
-// happens if it does not.
+// Leases: how long an outside actor holds a step, how it reports the outcome, and what happens if it does not.
 
-import "time"
+import (
+	"time"
+)
 
-// heldStep is a step under a lease. The journal extends a lease for longer than the
-// response says, so that the next extensions need no record; the lease lasts that long
-// only if the service restarts.
+// heldStep is a step under a lease. The journal extends a lease for longer than the response says, so that the next
+// extensions need no record; the lease lasts that long only if the service restarts.
 type heldStep struct {
 	runKey
 	id    uuid    // the step's
@@ -22,8 +22,7 @@ const maxLeaseSlack = 10 * time.Minute
 // the age of the attempt, so that the records of extensions stay few however long the attempt takes.
 func leaseSlack(age time.Duration) time.Duration { return min(age/4, maxLeaseSlack) }
 
-// leaseQueue holds the steps under leases, by when their leases end, and ends these. It is
-// guarded by the store's lock.
+// leaseQueue holds the steps under leases, by when their leases end, and ends these. It is guarded by the store's lock.
 type leaseQueue struct {
 	engine  *engine
 	held    priorityQueue[*heldStep]
@@ -74,7 +73,6 @@ func (q *leaseQueue) leaveLocked(t *task, i int) {
 	}
 }
 
-// forgetLocked forgets a lease.
 func (q *leaseQueue) forgetLocked(h *heldStep) {
 	delete(q.byID, h.id)
 	q.held.remove(h.place)
@@ -107,8 +105,7 @@ func (q *leaseQueue) armLocked() {
 // leaseBatch is how many leases expire before the lock is released to others.
 const leaseBatch = 256
 
-// expireLocked ends the attempts whose leases are over. It is called for the timer
-// that was set for an instant.
+// expireLocked ends the attempts whose leases are over. It is called for the timer that was set for an instant.
 func (q *leaseQueue) expireLocked(timer instant) {
 	if q.armed == timer {
 		q.armed = 0
@@ -236,4 +233,26 @@ func (q *leaseQueue) extendLocked(c *change, t *task, h *heldStep, until instant
 	}
 	q.watchLocked(t, h.step, until)
 	return nil
+}
+
+// Deadlines of answers: the timer of a step that waits for one, and what is recorded when the deadline passes.
+
+// armDeadline sets the timer of a step that waits for an answer, if that has a deadline.
+func (r *retryTimers) armDeadline(t *task, i int) {
+	due := t.answerDue(i)
+	if due == 0 {
+		return
+	}
+	r.set(t, i, due, r.engine.clock.scheduleDeadline, func(t *task, now instant) *record {
+		if s := &t.steps[i]; t.answerDue(i) != due || s.state == stepInProgress || t.state.ended() {
+			return nil
+		}
+		o := outcome{success: true, result: t.def(i).answer.otherwise}
+		if o.result == nil {
+			o = typedFailure(nobodyAnsweredType, "nobody answered within %s", t.def(i).answer.text)
+		}
+		end := r.engine.outcomes.ending(t, i, o, now, now)
+		end.forNobody = true
+		return &record{kind: recUnanswered, step: i, end: end}
+	})
 }

@@ -60,26 +60,6 @@ func TestYieldingIsFair(t *testing.T) {
 	}
 }
 
-// TestRestartFromCheckpoint cuts a delivery off after a checkpoint: the same attempt continues from it.
-func TestRestartFromCheckpoint(t *testing.T) {
-	dir, tpl := t.TempDir(), testTemplate("yields", stepSpec{name: "a", callable: "Outside"})
-	s := newTestService(t, serviceTest{dir: dir, extra: []string{tpl}})
-	id := mustCreate(t, s, "yields").id
-	for n := range 5 {
-		given := must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Hour}))(t)[0]
-		if c := given.attempt.checkpoint; (c == nil) != (n == 0) || c != nil && c.number != n || given.attempt.number != 1 {
-			t.Fatalf("delivery %d: got checkpoint %+v, attempt %d", n, c, given.attempt.number)
-		}
-		q := &leaseAnswer{verb: yieldVerb, outcome: outcome{success: true, checkpoint: fmt.Appendf(nil, `{"cursor":%d}`, n)}}
-		q.setLease(given.token)
-		_, err := s.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: given.attempt.stepID})
-		noError(t, err)
-		closeTestService(t, s)
-		s = newTestService(t, serviceTest{dir: dir, extra: []string{tpl}})
-	}
-	wantStates(t, settled(t, s, id), "steps_in_process: enqueued")
-}
-
 // claimOne claims one step, and fails the test if there is none.
 func (s *testServer) claimOne(body string) claimed {
 	s.t.Helper()
@@ -141,16 +121,6 @@ func TestLease(t *testing.T) {
 			s.answer(c, "complete", `,"result":{"ok":1},"metadata":{"m":2}`).want(200)
 		}, "complete: complete", "true enqueued_for_orchestration w1"},
 
-		{"completed with null", func(s *testServer, clock *virtualClock, c claimed) {
-			s.answer(c, "complete", `,"result":null`).want(200)
-		}, "complete: complete", "true enqueued_for_orchestration w1"},
-
-		{"completed twice", func(s *testServer, clock *virtualClock, c claimed) {
-			s.answer(c, "complete", `,"result":1`).want(200)
-			s.answer(c, "complete", `,"result":2`).want(409)
-			s.answer(c, "extend", ``).want(409)
-		}, "complete: complete", "true enqueued_for_orchestration w1"},
-
 		{"adjusted, then completed twice", func(s *testServer, clock *virtualClock, c claimed) {
 			step, _ := parseUUID(c.Step.StepUUID)
 			task, _ := parseUUID(c.Task.TaskUUID)
@@ -167,19 +137,10 @@ func TestLease(t *testing.T) {
 			clock.advance(5 * time.Second)
 		}, "steps_in_process: enqueued", "false enqueued_as_error_for_orchestration w1"},
 
-		{"failed for good", func(s *testServer, clock *virtualClock, c claimed) {
-			s.answer(c, "fail", `,"error":{"message":"no","retryable":false}`).want(200)
-		}, "blocked_by_failures: error", "false enqueued_as_error_for_orchestration w1"},
-
 		{"almost over", func(s *testServer, clock *virtualClock, c claimed) {
 			clock.advance(30*time.Second - time.Microsecond)
 			s.answer(c, "complete", `,"result":1`).want(200)
 		}, "complete: complete", "true enqueued_for_orchestration w1"},
-
-		{"over", func(s *testServer, clock *virtualClock, c claimed) {
-			clock.advance(30 * time.Second)
-			clock.advance(0)
-		}, "steps_in_process: enqueued", "false enqueued_as_error_for_orchestration w1"},
 
 		{"over, then completed", func(s *testServer, clock *virtualClock, c claimed) {
 			clock.advance(30 * time.Second)
@@ -205,15 +166,6 @@ func TestLease(t *testing.T) {
 			clock.advance(30 * time.Second)
 		}, "blocked_by_failures: error", "false enqueued_as_error_for_orchestration w1, " +
 			"false enqueued_as_error_for_orchestration w1"},
-
-		{"extended", func(s *testServer, clock *virtualClock, c claimed) {
-			for range 5 {
-				clock.advance(20 * time.Second)
-				s.answer(c, "extend", ``).want(200)
-			}
-			clock.advance(29 * time.Second)
-			s.answer(c, "complete", `,"result":1`).want(200)
-		}, "complete: complete", "true enqueued_for_orchestration w1"},
 
 		{"extended, then over", func(s *testServer, clock *virtualClock, c claimed) {
 			clock.advance(10 * time.Second)
@@ -244,11 +196,6 @@ func TestLease(t *testing.T) {
 			s.answer(c, "complete", `,"result":1`).want(409)
 			clock.advance(time.Minute)
 		}, "complete: complete", "true complete w1, complete_manually complete"},
-
-		{"failed by an operator", func(s *testServer, clock *virtualClock, c claimed) {
-			s.patch(c, `{"action_type":"fail","reason":"r","failed_by":"me","error":{"message":"no","retryable":false}}`)
-			s.answer(c, "complete", `,"result":1`).want(409)
-		}, "blocked_by_failures: error", "true error w1, fail enqueued_as_error_for_orchestration"},
 
 		{"resolved by an operator", func(s *testServer, clock *virtualClock, c claimed) {
 			s.patch(c, `{"action_type":"resolve_manually","reason":"r","resolved_by":"me"}`)
@@ -305,86 +252,6 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestLeaseSurvivesRestart restarts the service while actors hold claimed steps.
-func TestLeaseSurvivesRestart(t *testing.T) {
-	t.Parallel()
-	clock := newVirtualClock(testStart)
-	o := serviceTest{clock: clock, dir: t.TempDir(), extra: claimTemplates}
-	open := func() *testServer {
-		svc := openTestService(t, o)
-		return (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc, nil))
-	}
-	s := open()
-	var claims []claimed
-	for range 4 {
-		s.create(fmt.Sprintf(createOn, "one"))
-		claims = append(claims, s.claimOne(anyOne))
-	}
-	s.answer(claims[1], "extend", `,"lease_seconds":90`).want(200)
-	for _, snapshot := range []bool{false, true} {
-		if snapshot {
-			noError(t, s.svc.store.compact())
-		}
-		closeTestService(t, s.svc)
-		clock.advance(10 * time.Second)
-		s = open()
-	}
-	if got := s.claim(anyTen); len(got) > 0 {
-		t.Errorf("leased steps were given out again: %+v", got)
-	}
-	s.answer(claims[0], "complete", `,"result":1`).want(200)
-	clock.advance(10 * time.Second)
-	got := s.state(claims[0].Task.TaskUUID) + "; " + s.state(claims[1].Task.TaskUUID) + "; " + s.state(claims[2].Task.TaskUUID)
-	if want := "complete: complete; steps_in_process: in_progress; steps_in_process: enqueued"; got != want {
-		t.Errorf("got %s; want %s", got, want)
-	}
-	s.answer(claims[1], "complete", `,"result":1`).want(200)
-	s.answer(claims[3], "complete", `,"result":1`).want(409)
-	again := s.claim(anyTen)
-	if len(again) != 2 || again[0].Step.Attempt != 2 {
-		t.Errorf("claimed after the leases ended: %+v", again)
-	}
-	closeTestService(t, s.svc)
-	clock.advance(time.Hour)
-	s = open()
-	s.answer(again[0], "complete", `,"result":1`).want(409) // over, although no timer has fired yet
-	if got := s.state(again[0].Task.TaskUUID); got != "blocked_by_failures: error" {
-		t.Errorf("got %s after its last lease ended while the service was down", got)
-	}
-	closeTestService(t, s.svc)
-}
-
-// TestStaleLease expects another reason for a stale task that an actor works on
-// than for one that has no actor.
-func TestStaleLease(t *testing.T) {
-	for _, row := range []struct {
-		claimed bool
-		want    dlqReason
-	}{{false, dlqWorkerUnavailable}, {true, dlqStalenessTimeout}} {
-		clock := newVirtualClock(testStart)
-		tpl := strings.Replace(testTemplate("stale", stepSpec{name: "a", callable: "Outside"}),
-			`"name":"stale"`, `"name":"stale","lifecycle":{"max_steps_in_process_minutes":10}`, 1)
-		s := newClaimServer(t, serviceTest{clock: clock, extra: []string{tpl}})
-		id := s.create(fmt.Sprintf(createOn, "stale"))
-		var c claimed
-		if row.claimed {
-			c = s.claimOne(`{"callables":["*"],"lease_seconds":3600}`)
-		}
-		clock.advance(15 * time.Minute)
-		u, _ := parseUUID(id)
-		v := must(s.svc.store.view(u))(t)
-		if d := v.pendingLetter(); v.state != taskError || d == nil || d.reason != row.want {
-			t.Errorf("claimed %t: the task is %s with the entry %+v; want %s", row.claimed, v.state, d, row.want)
-		}
-		if row.claimed { // its result is kept all the same
-			s.answer(c, "complete", `,"result":1`).want(200)
-			if got := s.state(id); got != "error: complete" {
-				t.Errorf("after the answer: %s", got)
-			}
-		}
-	}
-}
-
 // Tests of claims on tasks that retention drops.
 
 // staleErrorTemplate returns a template whose tasks move to error, without an
@@ -429,5 +296,408 @@ func TestLateAnswerOfACallerWhoLeft(t *testing.T) {
 	q.setLease(g.token)
 	if _, err := y.outside.answer(ctx, &stepAnswer{leaseAnswer: q, step: g.attempt.stepID}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v; want the caller's end", err)
+	}
+}
+
+// Templates with a step that must be answered within three days.
+var (
+	askTemplate = testTemplate("ask",
+		stepSpec{name: "approve", callable: "People::approve", retry: `{"max_attempts":2,"backoff":"none"}`,
+			config: `{"answer_within":"72h","if_unanswered":{"approved":false}}`},
+		stepSpec{name: "other", callable: "Other"},
+		stepSpec{name: "tell", callable: "builtin:echo", after: []string{"approve"}})
+	mustTemplate = strings.Replace(strings.Replace(askTemplate, `,"if_unanswered":{"approved":false}`, "", 1), `"ask"`, `"must"`, 1)
+	onceTemplate = strings.Replace(strings.Replace(askTemplate, `"max_attempts":2`, `"max_attempts":1`, 1), `"ask"`, `"once"`, 1)
+)
+
+// asking is a task whose step approve waits for an answer.
+type asking struct {
+	*testServer
+	clock *virtualClock
+	o     serviceTest
+	id    string
+	lease claimed
+}
+
+// claim claims the step and returns when its lease ends, after the start.
+func (a *asking) claim(seconds int) time.Duration {
+	a.t.Helper()
+	a.lease = a.claimOne(fmt.Sprintf(`{"callables":["People::*"],"lease_seconds":%d}`, seconds))
+	return mustInstant(a.lease.Expires).sub(testStart)
+}
+
+// act takes an action on one of the steps: 0 is approve, 1 is other.
+func (a *asking) act(step int, action string) {
+	a.t.Helper()
+	id := a.do("GET", "/v1/tasks/"+a.id, "").text(fmt.Sprintf("steps.%d.workflow_step_uuid", step))
+	a.do("PATCH", "/v1/tasks/"+a.id+"/workflow_steps/"+id, action).want(200)
+}
+
+func (a *asking) all(action string) {
+	a.t.Helper()
+	a.bulk(fmt.Sprintf(`{"action":%q,"reason":"r","filter":{"namespace":"t"}}`, action))
+}
+
+// serve opens the service.
+func (a *asking) serve() {
+	svc := openTestService(a.t, a.o)
+	a.testServer = (&testServer{t: a.t, svc: svc}).with(newOrchestrationAPI(svc, nil))
+}
+
+const (
+	resetIt    = `{"action_type":"reset_for_retry","reason":"r","reset_by":"me"}`
+	resolveIt  = `{"action_type":"resolve_manually","reason":"r","resolved_by":"me"}`
+	completeIt = `{"action_type":"complete_manually","reason":"r","completed_by":"me","completion_data":{"result":{"approved":true}}}`
+	failIt     = `{"action_type":"fail","reason":"r","failed_by":"me","error":{"message":"no","retryable":false}}`
+)
+
+// TestAnswerDeadline has a row for each way to the deadline of an answer.
+func TestAnswerDeadline(t *testing.T) {
+	t.Parallel()
+	const days = 72 * time.Hour
+	stale := strings.Replace(strings.Replace(askTemplate, `"steps"`, `"lifecycle":{"staleness_action":"error","max_steps_in_process_minutes":60},"steps"`, 1), `"ask"`, `"stale"`, 1)
+	old := strings.Replace(strings.Replace(stale, `"max_steps_in_process_minutes":60`, `"max_steps_in_process_minutes":9999,"max_duration_minutes":4300`, 1), `"stale"`, `"old"`, 1)
+	for _, row := range []struct {
+		name, template string
+		do             func(a *asking)
+		want           string // the states at the end
+		audit          string // of approve, oldest first: action, from, to
+	}{
+		{"a moment before", "ask", func(a *asking) { a.clock.advance(days - time.Microsecond) }, "steps_in_process: enqueued enqueued pending", ""},
+		{"nobody answers, and the template says what holds", "ask", func(a *asking) { a.clock.advance(days) },
+			"steps_in_process: complete enqueued complete", "unanswered enqueued complete"},
+		{"nobody answers, and the template says nothing", "must", func(a *asking) { a.clock.advance(days) },
+			"blocked_by_failures: error enqueued pending", "unanswered enqueued error"},
+		{"a person answers in time", "ask", func(a *asking) {
+			a.clock.advance(days - time.Second)
+			a.act(0, completeIt)
+			a.clock.advance(days)
+		}, "steps_in_process: complete enqueued complete", "complete_manually in_progress complete"},
+		{"retries do not begin it again", "ask", func(a *asking) {
+			a.clock.advance(70 * time.Hour)
+			a.claim(30)
+			a.answer(a.lease, "fail", `,"error":{"message":"later"}`).want(200)
+			a.clock.advance(2 * time.Hour)
+		}, "steps_in_process: complete enqueued complete", " in_progress enqueued_as_error_for_orchestration, unanswered enqueued complete"},
+		{"it passes before the retry", "ask", func(a *asking) {
+			a.clock.advance(70 * time.Hour)
+			a.claim(30)
+			a.answer(a.lease, "fail", `,"error":{"message":"later"},"retry_after":3600`).want(200)
+			a.clock.advance(2*time.Hour - time.Second)
+			a.act(1, completeIt)
+			a.claim(3600)
+			a.clock.advance(time.Second)
+		}, "complete: complete complete complete", " in_progress enqueued_as_error_for_orchestration, " +
+			" in_progress enqueued_as_error_for_orchestration, unanswered waiting_for_retry complete"},
+		{"it passes while the step waits for its retry", "ask", func(a *asking) {
+			a.clock.advance(days - 10*time.Minute)
+			a.claim(30)
+			a.answer(a.lease, "fail", `,"error":{"message":"later"},"retry_after":3600`).want(200)
+			a.clock.advance(10 * time.Minute)
+		}, "steps_in_process: complete enqueued complete", " in_progress enqueued_as_error_for_orchestration, unanswered waiting_for_retry complete"},
+		{"leases end with it, even of the last attempt", "once", func(a *asking) {
+			a.clock.advance(days - time.Minute)
+			if end := a.claim(3600); end != days {
+				a.t.Errorf("a lease ends after %v", end)
+			}
+			if got := a.answer(a.lease, "extend", `,"lease_seconds":7200`).want(200).text("lease_expires_at"); mustInstant(got).sub(testStart) != days {
+				a.t.Errorf("an extended lease ends at %s", got)
+			}
+			a.clock.advance(time.Minute)
+			a.answer(a.lease, "complete", `,"result":1`).want(409)
+		}, "steps_in_process: complete enqueued complete", " in_progress enqueued_as_error_for_orchestration, unanswered waiting_for_retry complete,   complete"},
+		{"no lease is extended beyond it by the record either", "once", func(a *asking) {
+			a.clock.advance(days - 10*time.Hour)
+			a.claim(3600)
+			a.clock.advance(50 * time.Minute)
+			a.answer(a.lease, "extend", `,"lease_seconds":36000`).want(200)
+			closeTestService(a.t, a.svc)
+			a.serve() // a start knows the end of the lease from the record
+			a.clock.advance(550 * time.Minute)
+		}, "steps_in_process: complete enqueued complete", " in_progress enqueued_as_error_for_orchestration, unanswered waiting_for_retry complete"},
+		{"nothing is given out after it", "ask", func(a *asking) {
+			a.clock.set(testStart.add(days)) // its timer has not fired yet
+			if got := a.testServer.claim(`{"callables":["*"],"limit":10}`); len(got) != 1 || got[0].Step.Name != "other" {
+				a.t.Errorf("claimed %+v", got)
+			}
+			a.clock.advance(0)
+		}, "steps_in_process: complete in_progress complete", "unanswered enqueued complete"},
+		{"a lost claim does not begin it again", "ask", func(a *asking) {
+			a.clock.advance(time.Hour)
+			a.claim(30)
+			a.clock.advance(71 * time.Hour)
+		}, "steps_in_process: complete enqueued complete", " in_progress enqueued_as_error_for_orchestration, unanswered enqueued complete"},
+		{"a reset begins it again", "must", func(a *asking) {
+			a.clock.advance(days)
+			a.act(0, resetIt)
+			a.clock.advance(days - time.Second)
+			if got := a.state(a.id); got != "steps_in_process: enqueued enqueued pending" {
+				a.t.Errorf("a second before the new deadline: %s", got)
+			}
+			a.clock.advance(time.Second)
+		}, "blocked_by_failures: error enqueued pending",
+			"unanswered enqueued error, reset_for_retry error pending, unanswered enqueued error"},
+		{"while another step blocks the task", "ask", func(a *asking) {
+			a.act(1, failIt)
+			a.clock.advance(days)
+			if got := a.state(a.id); got != "blocked_by_failures: complete error pending" {
+				a.t.Errorf("while the task is blocked: %s", got)
+			}
+			a.act(1, resolveIt)
+		}, "complete: complete resolved_manually complete", "unanswered enqueued complete"},
+		{"not in a held task, but at its release", "ask", func(a *asking) {
+			a.all("hold")
+			a.clock.advance(2 * days)
+			if got := a.state(a.id); got != "steps_in_process: enqueued enqueued pending" {
+				a.t.Errorf("while the task is held: %s", got)
+			}
+			a.all("release")
+			a.clock.advance(0)
+		}, "steps_in_process: complete enqueued complete", "unanswered enqueued complete"},
+		{"after a release in time", "ask", func(a *asking) {
+			a.all("hold")
+			a.clock.advance(time.Hour)
+			a.all("release")
+			a.clock.advance(71 * time.Hour)
+		}, "steps_in_process: complete enqueued complete", "unanswered enqueued complete"},
+		{"at a start after it", "ask", func(a *asking) {
+			closeTestService(a.t, a.svc)
+			a.clock.set(testStart.add(2 * days))
+			a.serve()
+			a.clock.advance(0)
+		}, "steps_in_process: complete enqueued complete", "unanswered enqueued complete"},
+		{"after a start before it", "ask", func(a *asking) {
+			a.clock.advance(time.Hour)
+			closeTestService(a.t, a.svc)
+			a.serve()
+			a.clock.advance(71*time.Hour - time.Second)
+			if got := a.state(a.id); got != "steps_in_process: enqueued enqueued pending" {
+				a.t.Errorf("a second before: %s", got)
+			}
+			a.clock.advance(time.Second)
+		}, "steps_in_process: complete enqueued complete", "unanswered enqueued complete"},
+		{"once a stale task goes on", "stale", func(a *asking) {
+			a.clock.advance(2 * days)
+			if got := a.state(a.id); got != "error: enqueued enqueued pending" {
+				a.t.Errorf("while the task is in error: %s", got)
+			}
+			a.act(1, completeIt)
+			a.clock.advance(0)
+		}, "complete: complete complete complete", "unanswered enqueued complete"},
+		{"once a stale task goes on that waits for a retry", "old", func(a *asking) {
+			a.clock.advance(days - 35*time.Minute)
+			a.claim(30)
+			a.answer(a.lease, "fail", `,"error":{"message":"later"},"retry_after":3600`).want(200)
+			a.clock.advance(40 * time.Minute)
+			if got := a.state(a.id); got != "error: waiting_for_retry enqueued pending" {
+				a.t.Errorf("while the task is in error: %s", got)
+			}
+			a.act(1, completeIt)
+			a.clock.advance(0)
+		}, "complete: complete complete complete", " in_progress enqueued_as_error_for_orchestration, unanswered waiting_for_retry complete"},
+		{"a cancelled task", "ask", func(a *asking) {
+			a.do("DELETE", "/v1/tasks/"+a.id, "").want(200)
+			a.clock.advance(days)
+		}, "cancelled: cancelled cancelled cancelled", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			a := &asking{clock: newVirtualClock(testStart)}
+			a.o = serviceTest{dir: t.TempDir(), clock: a.clock, extra: []string{askTemplate, mustTemplate, onceTemplate, stale, old}}
+			a.testServer = &testServer{t: t}
+			a.serve()
+			a.id = a.create(`{"namespace":"t","name":"` + row.template + `"}`)
+			row.do(a)
+			a.wants(row.want, row.audit)
+			a.svc = reopenTestService(t, a.svc, a.o) // which finds the same
+			a.testServer = (&testServer{t: t, svc: a.svc}).with(newOrchestrationAPI(a.svc, nil))
+			a.wants(row.want, row.audit)
+			closeTestService(t, a.svc)
+		})
+	}
+}
+
+// wants compares the states of the task, and the audit of approve.
+func (a *asking) wants(states, audit string) {
+	a.t.Helper()
+	if got := a.state(a.id); got != states {
+		a.t.Errorf("got %s; want %s", got, states)
+	}
+	id, _ := parseUUID(a.id)
+	checkFigures(a.t.(*testing.T), must(a.svc.store.view(id))(a.t), a.clock.now())
+	step := a.do("GET", "/v1/tasks/"+a.id, "").text("steps.0.workflow_step_uuid")
+	var entries []struct {
+		Action string
+		From   string `json:"from_state"`
+		To     string `json:"to_state"`
+	}
+	noError(a.t, json.Unmarshal(a.do("GET", "/v1/tasks/"+a.id+"/workflow_steps/"+step+"/audit", "").want(200).body, &entries))
+	var got []string
+	for _, e := range entries {
+		got = append([]string{e.Action + " " + e.From + " " + e.To}, got...)
+	}
+	if strings.Join(got, ", ") != audit {
+		a.t.Errorf("got the audit %q; want %q", strings.Join(got, ", "), audit)
+	}
+}
+
+// TestAnswerDeadlineOfHandler lets a deadline pass while the handler of the step, which the configuration maps, does not listen.
+func TestAnswerDeadlineOfHandler(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestServer(t, serviceTest{clock: clock, extra: []string{askTemplate}, config: func(c *Config) {
+		c.Worker.Handlers, c.Worker.Undelivered = map[string]string{"People::*": "http://127.0.0.1:1"}, undeliveredWait
+	}})
+	id := s.create(`{"namespace":"t","name":"ask"}`)
+	eventually(t, "the handler to be missed", func() bool {
+		return strings.Contains(string(s.do("GET", "/v1/tasks/"+id+"/explain", "").body), "not_listening")
+	})
+	clock.advance(72 * time.Hour)
+	if got := s.state(id); got != "steps_in_process: complete enqueued complete" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestAnswerDeadlineOnVirtualClock fires a deadline by each way to move the clock, except by auto, which rests before it.
+func TestAnswerDeadlineOnVirtualClock(t *testing.T) {
+	s := frozenServer(t, serviceTest{extra: []string{askTemplate, sleepTemplate("week", 7*24*time.Hour)}})
+	ask := func() string { return s.create(`{"namespace":"t","name":"ask"}`) }
+	wants := func(id, what, want string) {
+		t.Helper()
+		if got := s.do("GET", "/v1/tasks/"+id, "").text("steps.0.current_state"); got != want {
+			t.Errorf("%s: the step is %s; want %s", what, got, want)
+		}
+	}
+	due := func() string { return s.do("GET", "/_stepwell/clock", "").text("next_timer") }
+	id := ask()
+	s.clock(`{"auto":true}`).want(200)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	wants(id, "auto", "enqueued")
+	at := due()
+	if a := s.clock(`{"advance_to_next":true}`).want(200); a.text("now") != at || a.text("fired") != "1" {
+		t.Errorf("advance_to_next: got %s; want the deadline at %s", a.body, at)
+	}
+	wants(id, "advance_to_next", "complete")
+	id = ask()
+	s.clock(`{"advance":"71h"}`).want(200)
+	wants(id, "advance, too short", "enqueued")
+	s.clock(`{"advance":"1h"}`).want(200)
+	wants(id, "advance", "complete")
+	id = ask()
+	s.clock(`{"set":%q}`, due()).want(200)
+	wants(id, "set", "complete")
+	id = ask()
+	deadline := due()
+	week := s.create(`{"namespace":"t","name":"week"}`)
+	s.clock(`{"auto":true}`).want(200) // which jumps for the work alone, but past the deadline
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	wants(week, "work", "complete")
+	wants(id, "a deadline on the way", "complete")
+	if v := s.do("GET", "/v1/tasks/"+id, ""); v.text("steps.2.current_state") != "complete" || !strings.Contains(string(v.body), deadline[:19]) {
+		t.Errorf("got %s; want a step that ended at %s", v.body, deadline)
+	}
+}
+
+// TestAnswerDeadlinePublishes expects the events of a step that nobody answered, also after a restart.
+func TestAnswerDeadlinePublishes(t *testing.T) {
+	publishing := func(template, condition string) string {
+		return strings.Replace(template, `{"name":"approve",`, `{"name":"approve","publishes_events":[`+published("approve.over", `,"condition":"`+condition+`"`)+`],`, 1)
+	}
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{
+		publishing(askTemplate, "success"), publishing(mustTemplate, "permanent_failure"), publishing(onceTemplate, "failure")}}
+	svc := openTestService(t, o)
+	for _, name := range []string{"ask", "must", "once"} {
+		mustCreate(t, svc, name)
+	}
+	o.clock.(*virtualClock).advance(72 * time.Hour)
+	settle(svc)
+	wants := func() {
+		t.Helper()
+		var got []string
+		svc.store.locked(func() {
+			l := &svc.store.events.domain
+			for n := l.first; n < l.end(); n++ {
+				e := readDocument(l.event(n).appendJSON(nil, svc.store.numbers()))
+				got = append(got, strings.Join([]string{e.text("name"), e.text("type"), e.text("success"), e.text("unanswered"), e.text("attempt"),
+					e.json("data.approved"), e.text("data.error_type")}, " "))
+			}
+		})
+		want := "ask approve.over true true 0 false |must approve.over false true 0  nobody_answered"
+		if strings.Join(got, "|") != want {
+			t.Errorf("got  %s\nwant %s", strings.Join(got, "|"), want)
+		}
+	}
+	wants()
+	svc = reopenTestService(t, svc, o)
+	wants()
+	closeTestService(t, svc)
+}
+
+// TestAnswerDeadlineShown looks for the deadline wherever the step is shown.
+func TestAnswerDeadlineShown(t *testing.T) {
+	late := strings.Replace(strings.Replace(mustTemplate, "72h", "300h", 1), `"must"`, `"late"`, 1)
+	s := frozenServer(t, serviceTest{extra: []string{askTemplate, mustTemplate, late}})
+	s.clock(`{"set":"2030-01-04T14:00:00Z"}`).want(200) // a Friday
+	ids := map[string]string{}
+	for _, name := range []string{"late", "ask"} {
+		ids[name] = s.create(`{"namespace":"t","name":"` + name + `"}`)
+	}
+	s.clock(`{"advance":"1h"}`).want(200)
+	ids["must"] = s.create(`{"namespace":"t","name":"must"}`)
+	s.clock(`{"advance":"23h"}`).want(200)
+	says := func(name, want string) {
+		t.Helper()
+		got := s.do("GET", "/v1/tasks/"+ids[name]+"/explain", "").text("steps.0.message")
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is explained as %q; want %q in it", name, got, want)
+		}
+	}
+	says("ask", `because callable "People::approve" has no handler, and waits for an answer until Mon 14:00 UTC, in 2 days; `)
+	says("late", "and waits for an answer until 17 Jan 2030 02:00 UTC, in 11 days; ")
+	if got := s.do("GET", "/v1/tasks/"+ids["ask"]+"/explain", "").text("steps.0.due_at"); got != "2030-01-07T14:00:00.000000Z" {
+		t.Errorf("explained as due at %s", got)
+	}
+	list := func(query string) (got []string) {
+		for _, v := range readDocument(s.do("GET", "/v1/steps?"+query, "").want(200).body).list() {
+			got = append(got, v.text("task_name")+" "+v.text("answer_due_at"))
+		}
+		return got
+	}
+	want := "ask 2030-01-07T14:00:00.000000Z, must 2030-01-07T15:00:00.000000Z, late 2030-01-17T02:00:00.000000Z"
+	if got := strings.Join(list("callable=People::*&sort=answer_due_at"), ", "); got != want {
+		t.Errorf("by deadline: got %s; want %s", got, want)
+	}
+	if got := strings.Join(list("sort=answer_due_at&limit=2&offset=2"), ", "); got != "late 2030-01-17T02:00:00.000000Z, late " {
+		t.Errorf("steps without a deadline come last: got %s", got)
+	}
+	if got := list("callable=People::*"); !strings.HasPrefix(got[0], "late") {
+		t.Errorf("in the order of claims: got %s", got)
+	}
+	s.do("GET", "/v1/steps?sort=due", "").want(400)
+	claim := s.do("POST", "/v1/steps/claim", `{"callables":["People::*"],"lease_seconds":60}`).want(200)
+	if got := strings.Join(append(list("callable=People::*&sort=answer_due_at"), list("state=in_progress&sort=answer_due_at")...), ", "); got != want {
+		t.Errorf("after a claim: got %s; want %s", got, want)
+	}
+	if got := s.do("POST", "/v1/steps/"+claim.text("0.step.step_uuid")+"/fail", fmt.Sprintf(`{"lease":%q,"error":{"message":"later"},"retry_after":3600}`,
+		claim.text("0.lease"))).want(200).text("answer_due_at"); got != "2030-01-17T02:00:00.000000Z" {
+		t.Errorf("a step that waits for its retry is due at %s", got)
+	}
+	says("late", "later (actor_failure), and waits for an answer until 17 Jan 2030 02:00 UTC, in 11 days; the clock is frozen")
+	s.clock(`{"set":"2030-01-17T02:00:00Z"}`).want(200)
+	says("must", "failed for good 9 days ago: nobody answered within 72h (nobody_answered); complete it with the answer, or reset it to wait again")
+	if v := s.do("GET", "/v1/tasks/"+ids["ask"], ""); strings.Contains(string(v.body), "answer_due_at") {
+		t.Errorf("a deadline of the past is shown: %s", v.body)
+	}
+	var due []string
+	s.world.service().store.locked(func() {
+		l := &s.world.service().store.events
+		for n := l.first; n < l.end(); n++ {
+			m := readDocument((&event{move: *l.move(n)}).appendJSON(nil))
+			if at := m.text("answer_due_at"); at != "" {
+				due = append(due, m.text("name")+" "+m.text("to_state")+" "+at)
+			}
+		}
+	})
+	want = "late enqueued 2030-01-17T02:00:00.000000Z, ask enqueued 2030-01-07T14:00:00.000000Z, must enqueued 2030-01-07T15:00:00.000000Z"
+	if got := strings.Join(due, ", "); got != want {
+		t.Errorf("the events of transitions have the deadlines %s; want %s", got, want)
 	}
 }

@@ -3,7 +3,10 @@ package main
 // Ready steps: the order in which they wait for slots, the slots for each kind of handler, and
 // the gate that bounds the parallel instances of a batch worker.
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // rank is the place of a ready step among others, whoever is to run it.
 type rank struct {
@@ -12,16 +15,9 @@ type rank struct {
 	seq      uint64 // order of becoming ready
 }
 
-// before orders the highest priority first, then the oldest task, then the step
-// that became ready first.
+// before orders the highest priority first, then the oldest task, then the step that became ready first.
 func (r rank) before(o rank) bool {
-	switch {
-	case r.priority != o.priority:
-		return r.priority > o.priority
-	case r.created != o.created:
-		return r.created < o.created
-	}
-	return r.seq < o.seq
+	return cmp.Or(cmp.Compare(o.priority, r.priority), cmp.Compare(r.created, o.created), cmp.Compare(r.seq, o.seq)) < 0
 }
 
 // place returns the place of a step in the order of creation. It is that of its task. A step that has
@@ -57,9 +53,6 @@ type slotPool struct {
 	size  int    // all slots
 	free  int
 	ready priorityQueue[readyStep]
-
-	loggedShort bool // the log last said that steps wait for slots
-	loggedAt    instant
 }
 
 func newSlotPool(what string, size int) slotPool {
@@ -70,7 +63,6 @@ func newStepQueue() priorityQueue[readyStep] {
 	return priorityQueue[readyStep]{before: func(a, b readyStep) bool { return a.before(b.rank) }}
 }
 
-// startable reports whether a step is ready for a slot that is free.
 func (p *slotPool) startable() bool { return len(p.ready.items) > 0 && p.free > 0 }
 
 // enqueueLocked queues an enqueued step for its kind of slot, or for outside actors.
@@ -106,7 +98,6 @@ func newReadyQueues(c *workerConfig) readyQueues {
 	}
 }
 
-// pool returns the slots for handlers of a kind.
 func (q *readyQueues) pool(kind handlerKind) *slotPool {
 	if kind == httpHandler {
 		return &q.web
@@ -140,7 +131,6 @@ func (q *readyQueues) next() (readyStep, bool) {
 	return readyStep{}, false
 }
 
-// startable reports whether a step is ready for a slot that is free.
 func (q *readyQueues) startable() bool { return q.local.startable() || q.web.startable() }
 
 // queued returns how many steps wait for a slot.
@@ -169,8 +159,7 @@ func (a batchGates) admit(t *task, i int) bool {
 	g := a[key]
 	if g == nil {
 		g = &batchGate{admitted: map[int]bool{}}
-		// The gate is made when its first instance is queued. After a restart or a hold, others may
-		// already run.
+		// The gate is made when its first instance is queued. After a restart or a hold, others may already run.
 		for _, n := range t.plan.declared[key.step].steps {
 			if t.steps[n].state == stepInProgress {
 				g.admitted[n] = true
@@ -216,7 +205,6 @@ func (a batchGates) leave(t *task, i int) (next int, ok bool) {
 	return 0, false
 }
 
-// drop forgets the gates of a task.
 func (a batchGates) drop(t *task) {
 	for d := range t.tpl.steps {
 		delete(a, runKey{t.id, d})

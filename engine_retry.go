@@ -66,8 +66,7 @@ func (r *outcomeRules) withhold(t *task, i int, end *ending, fits []payloadFit) 
 // maxWithheldText is the length of the longest reason for withholding an event.
 const maxWithheldText = 500
 
-// misdecided returns the failure that counts in place of a success whose decision the
-// template does not allow.
+// misdecided returns the failure that counts in place of a success whose decision the template does not allow.
 func (t *task) misdecided(i int, end *ending) (o outcome, wrong bool) {
 	if !end.success || t.decided(i) {
 		return o, false

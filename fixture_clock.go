@@ -115,8 +115,7 @@ func (c *virtualClock) call(f func()) {
 	c.stirred.notify()
 }
 
-// restLocked reports whether no timer's function is being called, and no work timer or deadline
-// is due.
+// restLocked reports whether no timer's function is being called, and no work timer or deadline is due.
 func (c *virtualClock) restLocked() bool { return !c.firing && !c.dueLocked(c.nextWork()) }
 
 // settledLocked is restLocked for all timers.
@@ -198,8 +197,7 @@ func (a *controlAPI) waitIdle(w *responseWriter, r *http.Request) (any, error) {
 	return a.doClock(w, r, q)
 }
 
-// doClock does what a request asks for, waits until the result is durable, and shows
-// the clock.
+// doClock does what a request asks for, waits until the result is durable, and shows the clock.
 func (a *controlAPI) doClock(w *responseWriter, r *http.Request, q *clockRequest) (any, error) {
 	// The answer may begin after the time that others have to be written.
 	extendWriting(w, q.timeout)
@@ -228,7 +226,6 @@ const (
 	maxControlTimeout = time.Hour
 )
 
-// readChange reads the body of a change.
 func (q *clockRequest) readChange(f *fieldReader, body []byte) {
 	known := []string{"freeze", "advance", "advance_to_next", "set", "auto", "resume", "timeout"}
 	f.members("", body, known, func(key, _ string, value []byte) {

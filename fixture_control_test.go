@@ -13,6 +13,7 @@ import (
 // TestRequestAllocations sends hostile bodies to every route that takes one, and counts what is allocated for them. What
 // the largest bodies take is measured by TestRequestBudgets of the whole program.
 func TestRequestAllocations(t *testing.T) {
+	sequential(t)
 	const size, most = 64 << 10, 96 << 20 // bytes
 	s := newFixtureServer(t, serviceTest{log: io.Discard, templates: apiTemplates, config: func(c *Config) {
 		c.Templates.EnforceInputSchema = "reject"
@@ -189,18 +190,6 @@ func TestFixtureIsOff(t *testing.T) {
 	}
 	if strings.Contains(string(s.do("GET", "/api-docs.json", "").want(200).body), `"`+controlPath) {
 		t.Error("the document has the control API")
-	}
-}
-
-// TestFixtureShows checks that health and the API document show fixture mode.
-func TestFixtureShows(t *testing.T) {
-	s := newFixtureServer(t, serviceTest{})
-	s.clock(`{"freeze":true}`).want(200)
-	if got := s.do("GET", "/health/detailed", "").want(200).text("checks.fixture.message"); !strings.Contains(got, "frozen") {
-		t.Errorf("/health/detailed says %q; want the clock's mode", got)
-	}
-	if !strings.Contains(string(s.do("GET", "/api-docs.json", "").want(200).body), controlPath+"/clock") {
-		t.Error("the document lacks the control API")
 	}
 }
 

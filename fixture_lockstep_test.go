@@ -9,8 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"stepwell/e2e/wire"
 	"strings"
@@ -394,31 +392,6 @@ func (p *player) stubbed() {
 	}
 }
 
-// TestSameScriptSandboxes checks that a sandbox behaves like a service with the same seed, also
-// after its reset and next to another sandbox.
-func TestSameScriptSandboxes(t *testing.T) {
-	wire.Long(t)
-	t.Parallel()
-	url := whimHandler(t)
-	alone := newDeterministicServer(t, url, "seed")
-	account := (&player{testServer: alone.testServer, url: url}).play()
-	document := string(alone.do("GET", "/_stepwell/state", "").want(200).body)
-
-	host := newDeterministicServer(t, url, "another seed")
-	boxes := []*sandboxClient{host.sandbox(`{"deterministic_ids":"seed"}`), host.sandbox(`{"deterministic_ids":"seed"}`)}
-	for range 2 {
-		for _, box := range boxes {
-			wantSame(t, "the account", (&player{testServer: box.testServer, url: url}).play(), account)
-			wantSame(t, "the state", string(box.do("GET", "/_stepwell/state", "").want(200).body), document)
-		}
-		boxes = boxes[:1]
-		boxes[0].do("POST", "/_stepwell/reset", "").want(204)
-	}
-	if got := host.do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "0" {
-		t.Errorf("the service has %s tasks; want those in its sandboxes alone", got)
-	}
-}
-
 // document returns the state of a service.
 func (s *fixtureServer) document() string {
 	s.t.Helper()
@@ -426,35 +399,4 @@ func (s *fixtureServer) document() string {
 	svc := s.world.service()
 	noError(s.t, svc.store.export(svc.store.cut(), &b))
 	return b.String()
-}
-
-// writesAndSums matches the members of a record that depend on how records were grouped when they were written.
-var writesAndSums = regexp.MustCompile(`,"w":\d+|,"sum":"\w+"`)
-
-// TestSameScriptTwoStores checks that the records in the journals and the states of two services with
-// files are identical.
-func TestSameScriptTwoStores(t *testing.T) {
-	wire.Long(t)
-	sequential(t)
-	t.Parallel()
-	url := whimHandler(t)
-	var journals, accounts, documents []string
-	for range 2 {
-		dir := t.TempDir()
-		s := newFixtureServer(t, serviceTest{dir: dir, extra: whimTemplates(url), config: func(c *Config) {
-			c.Fixture.AllowData, c.Fixture.DeterministicIDs = true, "s1"
-		}})
-		if got := s.do("GET", "/_stepwell/clock", "").want(200); got.text("mode") != "frozen" ||
-			got.text("now") != "2026-01-01T00:00:00.000000Z" {
-			t.Errorf("the clock is %s; want it frozen at the start of 2026", got.body)
-		}
-		accounts = append(accounts, (&player{testServer: s.testServer, url: url}).play())
-		documents = append(documents, string(s.do("GET", "/_stepwell/state", "").want(200).body))
-		noError(t, abort(s.world.service()))
-		_, records, _ := strings.Cut(string(readFile(t, filepath.Join(dir, storeName))), "\n") // the header has the store's id
-		journals = append(journals, writesAndSums.ReplaceAllString(records, ""))
-	}
-	wantSame(t, "the journal", journals[1], journals[0])
-	wantSame(t, "the state", documents[1], documents[0])
-	wantSame(t, "the account", accounts[1], accounts[0])
 }

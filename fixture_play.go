@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// delivery holds fixture mode's data of an attempt in flight. It observes the
-// attempt's outcome.
+// delivery holds fixture mode's data of an attempt in flight. It observes the attempt's outcome.
 type delivery struct {
 	call    *logEntry // in the request log; nil before it begins
 	created uint64    // the task's place in the order of creation
@@ -47,7 +46,7 @@ func (f *fixture) ran(t *task, i int, a *attempt, o outcome) {
 
 // mayPlay reports whether a stub may play a step for outside actors.
 func (f *fixture) mayPlay(t *task, i int) bool {
-	return len(f.stubs.list) > 0 && f.stubs.mayAct(factsOf(t, i, t.steps[i].nextAttempt()))
+	return len(f.stubs.list) > 0 && !f.world.claims && f.stubs.mayAct(factsOf(t, i, t.steps[i].nextAttempt()))
 }
 
 // play lets a stub take the place of the handler of a step that left its queue, if
@@ -138,8 +137,7 @@ func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome
 	return nil
 }
 
-// land ends the attempt with an outcome, or lets it go wrong with it, when it is
-// time for that.
+// land ends the attempt with an outcome, or lets it go wrong with it, when it is time for that.
 func (f *fixture) land(p *playedRun, o outcome) {
 	e, k, at, late := f.svc.engine, p.run, p.started.add(p.delay), p.started.add(p.timeout)
 	if p.fault == resultLost || p.fault == lateCompletion {
@@ -166,7 +164,7 @@ func (f *fixture) land(p *playedRun, o outcome) {
 			e.finish(second, o)
 		}
 	case p.fault == workerLost || p.fault == resultLost:
-		end = func() { e.conclude(k, o, loseOutcome, nil) }
+		end = func() { e.conclude(k, o, loseOutcome) }
 	}
 	k.timer = e.clock.schedule(at, end)
 }
@@ -192,8 +190,7 @@ func (k *run) again() *run {
 	}
 }
 
-// call calls the handler of an attempt that goes wrong: once, or twice where the
-// delivery is doubled.
+// call calls the handler of an attempt that goes wrong: once, or twice where the delivery is doubled.
 func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	e, k := f.svc.engine, p.run
 	ctx, cancel := context.WithCancel(context.Background())

@@ -72,12 +72,10 @@ type logEntry struct {
 	outcome   *outcome // nil until it ends; guarded by the journal's mu
 }
 
-// callOf returns an entry for an attempt.
 func callOf(t *task, i int, a *attempt) *logEntry {
 	return &logEntry{kind: ofHandlers, facts: factsOf(t, i, a.number), delivered: a}
 }
 
-// eventOf returns an entry for an event.
 func (f *fixture) eventOf(e *domainEvent) *logEntry {
 	return &logEntry{kind: ofEvents, published: e, lives: f.svc.store.numbers(), facts: facts{
 		event: e.name, namespace: e.tpl.namespace, name: e.tpl.name, version: e.tpl.version, step: e.stepName,
@@ -123,8 +121,7 @@ type requestJournal struct {
 	rings [entryKinds]journalRing
 }
 
-// journalRing holds the newest entries of a kind, and counts those it dropped for lack
-// of room.
+// journalRing holds the newest entries of a kind, and counts those it dropped for lack of room.
 type journalRing struct {
 	entries []*logEntry
 	bytes   int
@@ -360,8 +357,7 @@ func (o *outcome) told() string {
 	return "failed (" + strings.Join(strings.Fields(clippedText(o.err.message)), " ") + ")"
 }
 
-// view returns {"success", "result"}, {"success", "checkpoint"} or {"success", "error"}; nil for
-// no outcome.
+// view returns {"success", "result"}, {"success", "checkpoint"} or {"success", "error"}; nil for no outcome.
 func (o *outcome) view() json.RawMessage {
 	switch {
 	case o == nil:
@@ -399,26 +395,20 @@ type journalFilter struct {
 }
 
 // journalFilters are the members that a query can name, by kind. A query without a kind is about the first kind that
-// has all members of the query.
-var journalFilters = [entryKinds][]matchMember{
-	ofRequests: {{"surface", matchSurface}, {"method", matchMethod}, {"path", matchPrefix}, {"status", matchCount}},
-	ofHandlers: {{"task_uuid", matchID}, {"namespace", matchText}, {"name", matchText}, {"step", matchStep},
-		{"callable", matchText}, {"attempt", matchCount}, {"stubbed", matchFlag}},
-	ofEvents: {{"event", matchText}, {"task_uuid", matchID}, {"namespace", matchText}, {"name", matchText},
-		{"step", matchStep}, {"attempt", matchCount}, {"success", matchFlag}},
-	ofDeliveries: {{"subscriber", matchText}, {"event", matchText}, {"task_uuid", matchID}, {"namespace", matchText},
-		{"name", matchText}, {"step", matchStep}, {"attempt", matchCount}, {"stubbed", matchFlag}},
+// has all members of the query. The path of a query is the beginning of one.
+var journalFilters = [entryKinds][]string{
+	ofRequests:   {"surface", "method", "path", "status"},
+	ofHandlers:   {"task_uuid", "namespace", "name", "step", "callable", "attempt", "stubbed"},
+	ofEvents:     {"event", "task_uuid", "namespace", "name", "step", "attempt", "success"},
+	ofDeliveries: {"subscriber", "event", "task_uuid", "namespace", "name", "step", "attempt", "stubbed"},
 }
 
 // journalMembers are the members of a match for entries of a kind.
-var journalMembers = map[string][]matchMember{
-	requestEntry: {
-		{"surface", matchSurface}, {"method", matchMethod}, {"path", matchText}, {"path_prefix", matchPrefix},
-		{"query", matchText}, {"status", matchCount}, {"subject", matchText}, {"body", matchSubset},
-	},
-	handlerEntry:   append(stubKinds[handlerEntry], matchMember{"task_uuid", matchID}, matchMember{"stubbed", matchFlag}),
-	deliveryEntry:  append(stubKinds[deliveryEntry], matchMember{"task_uuid", matchID}, matchMember{"stubbed", matchFlag}),
-	eventEntryName: append(journalFilters[ofEvents], matchMember{"version", matchText}, matchMember{"payload", matchSubset}),
+var journalMembers = map[string][]string{
+	requestEntry:   {"surface", "method", "path", "path_prefix", "query", "status", "subject", "body"},
+	handlerEntry:   append(stubKinds[handlerEntry], "task_uuid", "stubbed"),
+	deliveryEntry:  append(stubKinds[deliveryEntry], "task_uuid", "stubbed"),
+	eventEntryName: append(journalFilters[ofEvents], "version", "payload"),
 }
 
 func parseJournalFilter(r *http.Request) (*journalFilter, error) {
@@ -437,9 +427,9 @@ func parseJournalFilter(r *http.Request) (*journalFilter, error) {
 // demandAll adds the rules of a query, and sets the kind that it is about.
 func (f *journalFilter) demandAll(q *query) {
 	values := map[string]string{} // of all members
-	for _, m := range slices.Concat(journalFilters[:]...) {
-		if v := q.text(m.name); v != "" {
-			values[m.name] = v
+	for _, name := range slices.Concat(journalFilters[:]...) {
+		if v := q.text(name); v != "" {
+			values[name] = v
 		}
 	}
 	given, foreign := slices.Sorted(maps.Keys(values)), ""
@@ -447,15 +437,14 @@ func (f *journalFilter) demandAll(q *query) {
 		if len(given) == 0 || f.kind != "" && f.kind != entryKindNames[kind] {
 			continue
 		}
-		names := memberNames(members)
-		if i := slices.IndexFunc(given, func(name string) bool { return !slices.Contains(names, name) }); i >= 0 {
+		if i := slices.IndexFunc(given, func(name string) bool { return !slices.Contains(members, name) }); i >= 0 {
 			foreign = given[i]
 			continue
 		}
 		f.kind = entryKindNames[kind]
-		for _, m := range members {
-			if values[m.name] != "" {
-				f.demand(q, m, values[m.name])
+		for _, name := range members {
+			if values[name] != "" {
+				f.demand(q, name, values[name])
 			}
 		}
 		return
@@ -467,14 +456,18 @@ func (f *journalFilter) demandAll(q *query) {
 }
 
 // demand adds a rule about a member, whose value is read like that of a match.
-func (f *journalFilter) demand(q *query, member matchMember, value string) {
+func (f *journalFilter) demand(q *query, name, value string) {
 	raw := []byte(value)
 	// A value in a query has no quotes: only counts and flags are written as in JSON.
-	if member.form != matchCount && member.form != matchFlag || checkJSON(raw) != nil {
+	if form := matchMembers[name].form; form != matchCount && form != matchFlag || checkJSON(raw) != nil {
 		raw = appendJSONString(nil, value)
 	}
 	var reader fieldReader
-	f.rules = append(f.rules, reader.matchRule(member.name, member, raw))
+	rule := reader.matchRule(name, name, raw)
+	if name == "path" {
+		rule.matchMember = matchMembers["path_prefix"]
+	}
+	f.rules = append(f.rules, rule)
 	for _, p := range reader.problems {
 		q.refuse("%s", p)
 	}

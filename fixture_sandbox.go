@@ -1,8 +1,7 @@
 package main
 
-// Sandboxes: isolated copies of a service in fixture mode, each on its own ports. They
-// share what no test changes: configuration, handlers, the templates of the start,
-// authentication and routing.
+// Sandboxes: isolated copies of a service in fixture mode, each on its own ports. They share what no test changes:
+// configuration, handlers, the templates of the start, authentication and routing.
 
 import (
 	"bytes"
@@ -109,8 +108,7 @@ func (b *sandboxes) forget(box *sandbox) {
 	delete(b.all, box.view.Name)
 }
 
-// open opens the sandbox's listeners, then its service, and serves. After an error
-// the caller closes what is open.
+// open opens the sandbox's listeners, then its service, and serves. After an error the caller closes what is open.
 func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
 	w := &world{parts: b.world.parts, sandbox: box.view.Name, gates: &gates{shared: b.world.gates.shared}, atStart: openService}
 	cfg := *b.world.parts.cfg // a copy, for the addresses
@@ -174,7 +172,6 @@ func (box *sandbox) serve(s *httpServer) {
 	}
 }
 
-// get returns a sandbox that is ready.
 func (b *sandboxes) get(name string) (*sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -249,7 +246,6 @@ func (b *sandboxes) finish(ctx context.Context) (cut []string) {
 	return slices.Concat(each...)
 }
 
-// close ends all sandboxes.
 func (b *sandboxes) close() {
 	for _, box := range b.list() {
 		b.delete(box.view.Name)

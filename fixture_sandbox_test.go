@@ -77,19 +77,6 @@ func TestSandboxSeed(t *testing.T) {
 	}
 }
 
-// TestSandboxIDs checks that the same seed and clock give the same ids.
-func TestSandboxIDs(t *testing.T) {
-	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
-	var ids []string
-	for _, seed := range []string{"a", "a", "b"} {
-		c := s.sandbox(`{"deterministic_ids":%q,"seed":%s}`, seed, seedOf(frozenAt(testStart)))
-		ids = append(ids, c.create(`{"namespace":"t","name":"retried"}`))
-	}
-	if ids[0] != ids[1] || ids[0] == ids[2] {
-		t.Errorf("got ids %q; want the first two to be the same", ids)
-	}
-}
-
 // TestSandboxAuthentication checks that a sandbox accepts the credentials of the service, and
 // counts them itself.
 func TestSandboxAuthentication(t *testing.T) {
@@ -327,24 +314,6 @@ func TestSandboxesAreApart(t *testing.T) {
 	if got := s.do("GET", "/v1/tasks", "").text("pagination.total_count"); got != "0" {
 		t.Errorf("%s tasks are outside of all sandboxes", got)
 	}
-}
-
-// BenchmarkSandbox measures the creation of a sandbox over HTTP, without its deletion.
-func BenchmarkSandbox(b *testing.B) {
-	s := newFixtureServer(b, serviceTest{})
-	var took []time.Duration
-	b.ReportAllocs()
-	for b.Loop() {
-		began := realNow()
-		a := s.do("POST", "/_stepwell/sandboxes", "").want(201)
-		took = append(took, realNow().sub(began))
-		b.StopTimer()
-		s.do("DELETE", "/_stepwell/sandboxes/"+a.text("name"), "").want(204)
-		b.StartTimer()
-	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
 
 // sandbox creates a sandbox.

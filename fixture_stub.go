@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -40,8 +41,7 @@ func (s *stubOutcome) instant() bool {
 	return s.fault == noFault && !s.hang && s.delay == 0 && !yields
 }
 
-// stubExhaustedType is the error type of a delivery for which a stub has no
-// outcome left.
+// stubExhaustedType is the error type of a delivery for which a stub has no outcome left.
 const stubExhaustedType = "stub_exhausted"
 
 // stubThen says what follows the last outcome.
@@ -51,6 +51,7 @@ const (
 	thenLast    stubThen = "last"    // the same again
 	thenHandler stubThen = "handler" // the step's own handler
 	thenFail    stubThen = "fail"    // a permanent failure
+	thenOthers  stubThen = "others"  // what the other stubs have; of an exploration's fault
 )
 
 // stub takes the place of the handlers of the attempts that it matches, or of subscribers:
@@ -147,7 +148,7 @@ func (l *stubs) find(id string) *stub {
 func (l *stubs) choose(kind string, x facts) (*stub, *stubOutcome) {
 	x.decoded = new(jsonValue) // all stubs look at the same document
 	for _, s := range l.list {
-		if s.kind == kind && s.match.fits(&x) {
+		if s.kind == kind && s.match.fits(&x) && (s.then != thenOthers || s.next() != nil) {
 			return s, s.next()
 		}
 	}
@@ -166,15 +167,9 @@ func (l *stubs) mayAct(x facts) bool {
 
 // stubKinds are the members of a stub's match, by what it decides: attempts of steps, or
 // attempts to send events to subscribers.
-var stubKinds = map[string][]matchMember{
-	handlerEntry: {
-		{"namespace", matchText}, {"name", matchText}, {"version", matchText}, {"step", matchStep},
-		{"callable", matchText}, {"attempt", matchCount}, {"context", matchSubset},
-	},
-	deliveryEntry: {
-		{"subscriber", matchText}, {"event", matchText}, {"namespace", matchText}, {"name", matchText},
-		{"version", matchText}, {"step", matchStep}, {"attempt", matchCount}, {"payload", matchSubset},
-	},
+var stubKinds = map[string][]string{
+	handlerEntry:  {"namespace", "name", "version", "step", "callable", "attempt", "context"},
+	deliveryEntry: {"subscriber", "event", "namespace", "name", "version", "step", "attempt", "payload"},
 }
 
 // maxStubOutcomes bounds the outcomes of a stub.
@@ -463,8 +458,7 @@ func (a *controlAPI) removeStubs(_ *responseWriter, r *http.Request) (any, error
 	return noContent{}, err
 }
 
-// changeStubs changes the stubs, and queues those steps to be played that waited
-// for outside actors until now.
+// changeStubs changes the stubs, and queues those steps to be played that waited for outside actors until now.
 func (f *fixture) changeStubs(ctx context.Context, change func(*stubs) error) error {
 	return f.svc.engine.inTurn(ctx, func() error { return f.changeStubsLocked(change) })
 }
@@ -491,4 +485,192 @@ func (f *fixture) changeStubsLocked(change func(*stubs) error) error {
 
 func (f *fixture) readStubs(read func(*stubs)) {
 	f.svc.store.locked(func() { read(&f.stubs) })
+}
+
+// Matchers choose entries of the journal, and stubs, by facts that the members of a request name.
+
+// facts are what matches can demand of an entry of the request log, or of a delivery that is to begin. What it does not
+// have is zero.
+type facts struct {
+	surface, method, path, query, subject        string // of a request
+	event, subscriber, callable                  string
+	namespace, name, version, step, templateStep string
+	task                                         uuid
+	status, attempt                              int
+	stubbed, success                             bool
+	document                                     []byte     // the body, context or payload: a JSON text; nil for none
+	decoded                                      *jsonValue // where the first match leaves the document for others; nil if each decodes it
+}
+
+func factsOf(t *task, i, number int) facts {
+	def := t.def(i)
+	return facts{namespace: t.tpl.namespace, name: t.tpl.name, version: t.tpl.version, step: def.name,
+		templateStep: t.tpl.steps[t.declared(i)].name, callable: def.callable, attempt: number, task: t.id,
+		document: orEmptyObject(t.by.context)}
+}
+
+// tree returns the decoded document, the zero value for none.
+func (x *facts) tree() (document jsonValue) {
+	if x.decoded != nil && x.decoded.tree != nil {
+		return *x.decoded
+	}
+	if x.document != nil {
+		document = newJSONValue(x.document)
+	}
+	if x.decoded != nil {
+		*x.decoded = document
+	}
+	return document
+}
+
+// matchForm is the form of a member of a match.
+type matchForm uint8
+
+const (
+	matchText matchForm = iota
+	matchPrefix
+	matchStep  // a step's name, or for an instance of a batch worker that in the template
+	matchCount // an integer from 1
+	matchFlag
+	matchID
+	matchKind    // which decides what other members there may be
+	matchSurface // of an API request
+	matchMethod  // of an API request
+	matchSubset  // a JSON value; of a context an object
+)
+
+// matchWords holds the words of the forms that take one.
+var matchWords = map[matchForm][]string{
+	matchSurface: {"orchestration", "worker", "mount"},
+	matchMethod:  {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"},
+}
+
+// matchMember is a member that a match may have.
+type matchMember struct {
+	form matchForm
+	text func(x *facts) string // the fact as matches write it; nil for a document
+}
+
+var matchMembers = map[string]matchMember{
+	"kind":        {matchKind, nil},
+	"surface":     {matchSurface, func(x *facts) string { return x.surface }},
+	"method":      {matchMethod, func(x *facts) string { return x.method }},
+	"path":        {matchText, func(x *facts) string { return x.path }},
+	"path_prefix": {matchPrefix, func(x *facts) string { return x.path }},
+	"query":       {matchText, func(x *facts) string { return x.query }},
+	"status":      {matchCount, func(x *facts) string { return strconv.Itoa(x.status) }},
+	"subject":     {matchText, func(x *facts) string { return x.subject }},
+	"body":        {matchSubset, nil},
+	"event":       {matchText, func(x *facts) string { return x.event }},
+	"subscriber":  {matchText, func(x *facts) string { return x.subscriber }},
+	"payload":     {matchSubset, nil},
+	"callable":    {matchText, func(x *facts) string { return x.callable }},
+	"namespace":   {matchText, func(x *facts) string { return x.namespace }},
+	"name":        {matchText, func(x *facts) string { return x.name }},
+	"version":     {matchText, func(x *facts) string { return x.version }},
+	"step":        {matchStep, func(x *facts) string { return x.step }},
+	"task_uuid":   {matchID, func(x *facts) string { return x.task.String() }},
+	"attempt":     {matchCount, func(x *facts) string { return strconv.Itoa(x.attempt) }},
+	"context":     {matchSubset, nil},
+	"stubbed":     {matchFlag, func(x *facts) string { return strconv.FormatBool(x.stubbed) }},
+	"success":     {matchFlag, func(x *facts) string { return strconv.FormatBool(x.success) }},
+}
+
+// matcher holds rules that must all hold. It is never changed.
+type matcher []matchRule
+
+// matchRule demands one fact.
+type matchRule struct {
+	member string
+	matchMember
+	want   string    // as the fact is written
+	subset jsonValue // of a document
+}
+
+func (m matcher) fits(x *facts) bool { return m.fitsBut(x, "") }
+
+// fitsBut is fits, ignoring one of the members.
+func (m matcher) fitsBut(x *facts, member string) bool {
+	for i := range m {
+		if m[i].member != member && !m[i].fits(x) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *matchRule) fits(x *facts) bool {
+	switch r.form {
+	case matchSubset:
+		document := x.tree()
+		return document.tree != nil && r.subset.within(document)
+	case matchPrefix:
+		return strings.HasPrefix(r.text(x), r.want)
+	case matchStep:
+		return x.step == r.want || x.templateStep == r.want
+	}
+	return r.text(x) == r.want
+}
+
+// specificity counts what is demanded: one for each member, and for a document one for each value in it.
+func (m matcher) specificity() (n int) {
+	for i := range m {
+		n++
+		if m[i].form == matchSubset {
+			n += m[i].subset.leaves() - 1
+		}
+	}
+	return n
+}
+
+// matcher reads a match. It has one of the kinds, each of which has its members.
+func (f *fieldReader) matcher(path string, raw []byte, kinds map[string][]string) (kind string, m matcher) {
+	kind = handlerEntry
+	// The kind decides which members there may be, and need not be the first.
+	for key, value := range jsonMembers(raw) {
+		if word, _ := jsonString(value); key == "kind" && kinds[word] != nil {
+			kind = word
+		} else if key == "kind" && jsonKind(value) != 'n' {
+			f.complain(memberPath(path, key), "must be one of %q", slices.Sorted(maps.Keys(kinds)))
+		}
+	}
+	return kind, f.matchRules(path, raw, append([]string{"kind"}, kinds[kind]...))
+}
+
+func (f *fieldReader) matchRules(path string, raw []byte, members []string) (m matcher) {
+	f.members(path, raw, members, func(key, at string, value []byte) {
+		if matchMembers[key].form != matchKind {
+			m = append(m, f.matchRule(at, key, value))
+		}
+	})
+	slices.SortStableFunc(m, func(a, b matchRule) int { return cmp.Compare(a.form, b.form) }) // documents cost most
+	return m
+}
+
+func (f *fieldReader) matchRule(path, member string, raw []byte) matchRule {
+	r := matchRule{member: member, matchMember: matchMembers[member]}
+	switch r.form {
+	case matchText, matchPrefix, matchStep:
+		r.want = f.text(path, raw, 1, maxReasonLength*10)
+	case matchCount:
+		n, ok := jsonInt(raw)
+		if !ok || n < 1 {
+			f.complain(path, "must be an integer from 1")
+		}
+		r.want = strconv.FormatInt(n, 10)
+	case matchFlag:
+		r.want = strconv.FormatBool(f.flag(path, raw))
+	case matchSurface, matchMethod:
+		r.want = f.word(path, raw, matchWords[r.form]...)
+	case matchID:
+		r.want = f.id(path, raw).String()
+	case matchSubset:
+		if jsonKind(raw) != '{' && member == "context" {
+			f.complain(path, "must be an object")
+		}
+		if f.budget.take(treeBytes(raw), path, "the decoded value") {
+			r.subset = newJSONValue(compactJSON(nil, raw))
+		}
+	}
+	return r
 }

@@ -84,41 +84,6 @@ func TestStubsOfABatchWorker(t *testing.T) {
 	s.do("POST", "/_stepwell/verify", `{"match":{"step":"w","attempt":1},"count":{"exactly":3}}`).want(200)
 }
 
-// TestStubsAreShown lists stubs with their uses, and removes them.
-func TestStubsAreShown(t *testing.T) {
-	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})
-	a := s.do("POST", "/_stepwell/stubs", `{"match":{},"outcomes":[{"result":1},{"result":2}],"then":"handler"}`).want(201)
-	if got := a.header.Get("Location"); got != "/_stepwell/stubs/stub-1" || a.text("uses") != "0" {
-		t.Errorf("got %s with %s", got, a.body)
-	}
-	for want := range 4 {
-		if got := s.do("GET", "/_stepwell/stubs/stub-1", "").want(200).text("uses"); got != fmt.Sprint(min(want, 2)) {
-			t.Errorf("after %d tasks the stub was used %s times", want, got)
-		}
-		s.create(`{"namespace":"t","name":"one"}`)
-		s.do("POST", "/_stepwell/wait-idle", "").want(200)
-	}
-	s.stub(`{"match":{"step":"a"},"outcomes":[{"hang":true}]}`)
-	list := s.do("GET", "/_stepwell/stubs", "").want(200)
-	if list.text("stubs.0.id") != "stub-2" || list.text("stubs.1.id") != "stub-1" {
-		t.Errorf("got %s; want the more specific one first", list.body)
-	}
-	if got := s.do("GET", "/health/detailed", "").text("checks.fixture.message"); !strings.Contains(got, "2 stubs") {
-		t.Errorf("/health/detailed says %s", got)
-	}
-	s.do("DELETE", "/_stepwell/stubs/stub-2", "").want(204)
-	s.do("DELETE", "/_stepwell/stubs/stub-2", "").want(404)
-	s.do("GET", "/_stepwell/stubs/stub-2", "").want(404)
-	put := s.do("PUT", "/_stepwell/stubs", `{"stubs":[{"match":{},"outcomes":[{"result":3}]}]}`).want(200)
-	if put.text("stubs.0.id") != "stub-3" || strings.Count(string(put.body), `"id"`) != 1 {
-		t.Errorf("got %s; want the new one alone", put.body)
-	}
-	s.do("POST", "/_stepwell/reset", "").want(204)
-	if got := strings.TrimSpace(string(s.do("GET", "/_stepwell/stubs", "").body)); got != `{"stubs":[]}` {
-		t.Errorf("a reset left %s", got)
-	}
-}
-
 // TestUnknownStepsAreNamed checks that stubs and verifications warn of a step that no template has.
 func TestUnknownStepsAreNamed(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -71,12 +70,7 @@ func (s *fixtureServer) clock(format string, args ...any) *answer {
 // as sends a request with an API key.
 func (s *fixtureServer) as(key, method, path string) *answer {
 	s.t.Helper()
-	r := httptest.NewRequest(method, path, strings.NewReader("{}"))
-	r.Header.Set("X-API-Key", key)
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	s.world.gates.orchestration.ServeHTTP(w, r)
-	return &answer{s.t, w.Code, w.Header(), w.Body.Bytes()}
+	return served(s.t, &s.world.gates.orchestration, method, path, "{}", "X-API-Key: "+key)
 }
 
 // wantEmpty fails the test unless the service is as after a start.
@@ -179,76 +173,6 @@ func (s *fixtureServer) putState(document string) *answer {
 	return s.do("PUT", "/_stepwell/state", document)
 }
 
-// TestPutState restores a whole state: the tasks, the clock, and what is due.
-func TestPutState(t *testing.T) {
-	t.Parallel()
-	for _, dir := range []string{"", t.TempDir()} {
-		t.Run(dir, func(t *testing.T) {
-			s := newFixtureServer(t, serviceTest{extra: sandboxTemplates, dir: dir})
-			s.putState(frozenAt(testStart)).want(204)
-			id := s.create(`{"namespace":"t","name":"retried"}`)
-			s.create(`{"namespace":"t","name":"quick"}`)
-			s.create(`{"namespace":"demo","name":"approval"}`)
-			s.do("POST", "/_stepwell/wait-idle", "").want(200)
-			want := s.state()
-			for range 2 {
-				s.clock(`{"advance":"10m"}`).want(200)
-				s.create(`{"namespace":"t","name":"quick"}`)
-				if got := s.do("GET", "/v1/tasks/"+id, "").text("status"); got != "blocked_by_failures" {
-					t.Errorf("the task is %s; want every retry to have happened", got)
-				}
-				s.putState(want).want(204)
-				if got := s.state(); got != want {
-					t.Errorf("got\n%s\nwant\n%s", got, want)
-				}
-			}
-			s.do("POST", "/_stepwell/reset", "").want(204)
-			if got := s.do("GET", "/_stepwell/clock", "").text("mode"); got != "real" {
-				t.Errorf("after a reset the clock is %s; want a real one", got)
-			}
-			if dir != "" {
-				wantStoreFiles(t, dir)
-			}
-		})
-	}
-}
-
-// wantStoreFiles fails the test if the directory holds more than the store's own files.
-func wantStoreFiles(t *testing.T, dir string) {
-	t.Helper()
-	own := []string{lockName, storeName}
-	for _, f := range must(os.ReadDir(dir))(t) {
-		if !slices.Contains(own, f.Name()) {
-			t.Errorf("%s is left", filepath.Join(dir, f.Name()))
-		}
-	}
-}
-
-// TestPutClock restores a clock in each mode.
-func TestPutClock(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		clock string
-		mode  string
-		now   string // "" for the current time
-	}{
-		{`{"now":"2020-02-03T04:05:06.000007Z","mode":"frozen"}`, "frozen", "2020-02-03T04:05:06.000007Z"},
-		{`{"now":"2020-02-03T04:05:06.000007Z","mode":"auto"}`, "auto", "2020-02-03T04:05:06.000007Z"},
-		{`{"now":"2020-02-03T04:05:06Z","mode":"real"}`, "real", ""},
-		{`{"now":"2220-02-03T04:05:06Z","mode":"real"}`, "real", "2220-02-03T04:05"},
-	} {
-		s := newFixtureServer(t, serviceTest{})
-		before := realNow()
-		s.putState(fmt.Sprintf("{\"format\":3,\"clock\":%s}\n{\"end\":{}}", tt.clock)).want(204)
-		got := s.do("GET", "/_stepwell/clock", "").want(200)
-		now := mustInstant(got.text("now"))
-		if got.text("mode") != tt.mode || !strings.HasPrefix(got.text("now"), tt.now) ||
-			tt.now == "" && (now < before || now > realNow()) {
-			t.Errorf("%s: got %s; want mode %s at %s", tt.clock, got.body, tt.mode, tt.now)
-		}
-	}
-}
-
 // TestUnfitStateChangesNothing checks that a refused state changes nothing, and that the answer names the line.
 func TestUnfitStateChangesNothing(t *testing.T) {
 	sequential(t)
@@ -265,8 +189,7 @@ func TestUnfitStateChangesNothing(t *testing.T) {
 			{`"at":1767225600000000,"kind":"ran"`, `"kind":"ran"`, "log[1]: it has no time"},
 			{`"context":{}`, `"context":[]`, "context"},
 			{`"definition":{`, `"definition":{"x":1,`, "line 3: "},
-			{`"format":3`, `"format":7`, "line 1: it has format 7, and this version of stepwell reads formats up to 3"},
-			{`"format":3`, `"format":1`, "line 1: it has format 1, which was in no release"},
+			{`"format":3`, `"format":7`, "line 1: it has format 7, and this version of stepwell reads format 3"},
 			{`"mode":"frozen"`, `"mode":"fast"`, "line 1: its clock must have"},
 			{`{"now":"2026-01-01T00:00:00.000000Z","mode":"frozen"}`, `{"mode":"frozen"}`, "line 1: its clock must have"},
 			{`"mode":"frozen"}`, `"mode":"frozen","zone":1}`, `line 1: member "zone": unknown member`},
@@ -287,60 +210,6 @@ func TestUnfitStateChangesNothing(t *testing.T) {
 				t.Fatalf("%s for %s: the state became\n%s", tt.new, tt.old, got)
 			}
 		}
-	}
-}
-
-// TestStateMayBeLarge checks that a state may be larger than other bodies.
-func TestStateMayBeLarge(t *testing.T) {
-	s := newFixtureServer(t, serviceTest{config: func(c *Config) { c.Web.MaxBodyBytes = 1024 }})
-	s.putState(frozenAt(testStart)).want(204)
-	for range 20 {
-		s.create(`{"namespace":"demo","name":"approval"}`)
-	}
-	want := s.state()
-	s.do("POST", "/v1/tasks", `{"name":"`+strings.Repeat("x", 1024)+`"}`).want(413)
-	s.putState(want).want(204)
-	if got := s.state(); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-	c := s.sandbox(`{"seed":%s}`, seedOf(want))
-	if got := c.state(); got != want {
-		t.Errorf("the sandbox has\n%s\nwant\n%s", got, want)
-	}
-}
-
-// TestNullMeansNotGiven checks that members of the control API's requests that are null count
-// as absent. Only the result of a stub may be null.
-func TestNullMeansNotGiven(t *testing.T) {
-	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})
-	const outcome = `{"match":{"name":"one"},"outcomes":[%s],"then":null}`
-	stub := func(o string) string { return fmt.Sprintf(outcome, o) }
-	for _, row := range []struct {
-		method, path, body string
-		status             int
-	}{
-		{"POST", "/clock", `{"freeze":true,"advance":null,"set":null,"timeout":null}`, 200},
-		{"POST", "/clock", `{"auto":null,"resume":true}`, 200},
-		{"POST", "/clock", `{"auto":null}`, 422},
-		{"POST", "/wait-idle", `{"timeout":null}`, 200},
-		{"POST", "/sandboxes", `{"name":null,"seed":null,"deterministic_ids":null}`, 201},
-		{"POST", "/verify", `{"match":{"kind":null,"name":"one"},"count":{"exactly":0,"at_least":null}}`, 200},
-		{"POST", "/verify", `{"match":null}`, 422},
-		{"POST", "/stubs", stub(`{"error":{"message":"m","error_type":null,"retryable":null,"retry_after":null},"result":null,"delay":null}`), 201},
-		{"POST", "/stubs", stub(`{"hang":true,"result":null,"fault":null}`), 201},
-		{"POST", "/stubs", stub(`{"fault":"worker_lost","result":null}`), 201},
-		{"POST", "/stubs", stub(`{"hang":null}`), 422},
-		{"POST", "/stubs", `{"match":{"namespace":null,"attempt":null,"context":null},"outcomes":[{"result":null}]}`, 201},
-		{"PUT", "/stubs", `{"stubs":null}`, 422},
-		{"PUT", "/stubs", `{"stubs":[{"match":{"name":"one"},"outcomes":[{"result":null,"delay":null}]}]}`, 200},
-	} {
-		if a := s.do(row.method, "/_stepwell"+row.path, row.body); a.status != row.status {
-			t.Errorf("%s %s: got %d %s; want %d", row.path, row.body, a.status, a.body, row.status)
-		}
-	}
-	v := s.do("POST", "/v1/tasks?wait=5s", `{"namespace":"t","name":"one"}`).want(201)
-	if v = s.do("GET", "/v1/tasks/"+v.text("task_uuid")+"/workflow_steps", ""); v.text("0.results.result") != "<nil>" {
-		t.Errorf("the stub's null became %s", v.body)
 	}
 }
 

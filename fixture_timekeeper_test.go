@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -44,31 +43,6 @@ func newDeterministicWorld(t *testing.T) *service {
 	return s
 }
 
-const longTemplate = `{"namespace":"t","name":"long","version":"1.0.0","steps":[
- {"name":"flaky","handler":{"callable":"builtin:flaky","initialization":{"failures":3}},
-  "retry":{"max_attempts":4,"backoff":"exponential","backoff_base_ms":3600000,"max_backoff_ms":86400000}},
- {"name":"rest","handler":{"callable":"builtin:sleep","initialization":{"duration_ms":604800000}},"dependencies":["flaky"],"timeout_seconds":700000}]}`
-
-// TestLongWaits checks that retries after hours and a wait of a week end at once, and
-// that the history shows the hours and the week.
-func TestLongWaits(t *testing.T) {
-	for _, move := range []string{`{"advance":"200h"}`, `{"auto":true}`} {
-		s := newFixtureServer(t, serviceTest{extra: []string{longTemplate}, config: func(c *Config) { c.Engine.Jitter = false }})
-		s.clock(`{"freeze":true}`).want(200)
-		id := s.create(`{"namespace":"t","name":"long"}`)
-		s.clock("%s", move).want(200)
-		s.do("POST", "/_stepwell/wait-idle", "").want(200)
-		v := s.do("GET", "/v1/tasks/"+id, "").want(200)
-		if v.text("status") != "complete" {
-			t.Fatalf("%s: %s", move, v.body)
-		}
-		span := mustInstant(v.text("completed_at")).sub(mustInstant(v.text("created_at")))
-		if span.Hours() != 7+168 {
-			t.Errorf("%s: the task took %v; want 175 h", move, span)
-		}
-	}
-}
-
 // frozenServer returns a server whose clock is frozen.
 func frozenServer(t *testing.T, o serviceTest) *fixtureServer {
 	t.Helper()
@@ -80,18 +54,6 @@ func frozenServer(t *testing.T, o serviceTest) *fixtureServer {
 // sleepTemplate returns a template with one step that sleeps.
 func sleepTemplate(name string, d time.Duration) string {
 	return testTemplate(name, stepSpec{name: "a", callable: "builtin:sleep", config: fmt.Sprintf(`{"duration_ms":%d}`, d.Milliseconds()), timeout: 2_000_000})
-}
-
-// TestDueTimersNeedNoAdvance checks that a retry without a back-off starts while the
-// clock is frozen.
-func TestDueTimersNeedNoAdvance(t *testing.T) {
-	s := frozenServer(t, serviceTest{extra: []string{testTemplate("eager", stepSpec{name: "a", callable: "builtin:flaky",
-		config: `{"failures":2}`, retry: `{"max_attempts":3,"backoff":"none"}`})}})
-	id := s.create(`{"namespace":"t","name":"eager"}`)
-	s.do("POST", "/_stepwell/wait-idle", "").want(200)
-	if got := s.status(id); got != "complete" {
-		t.Errorf("got %s; want complete", got)
-	}
 }
 
 // TestAbsentHandlerKeepsBusy checks that a service is not idle while a step waits for a handler, whose address is named.
@@ -219,28 +181,6 @@ func TestEmptyYearsTakeNoTime(t *testing.T) {
 	}
 }
 
-// TestAdvancesTakeTurns checks that each advance moves the clock by its span.
-func TestAdvancesTakeTurns(t *testing.T) {
-	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("minute", time.Minute)}})
-	start := fixtureOf(s.world.service()).keeper.clock.now()
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			s.create(`{"namespace":"t","name":"minute"}`)
-			s.clock(`{"advance":"7m"}`).want(200)
-		})
-	}
-	wg.Wait()
-	if got, want := fixtureOf(s.world.service()).keeper.clock.now(), start.add(56*time.Minute); got != want {
-		t.Errorf("the clock is at %s; want %s", got.zoned(), want.zoned())
-	}
-	if got := s.do("GET", "/v1/tasks?status=complete", "").text("pagination.total_count"); got != "8" {
-		t.Errorf("%s tasks are complete; want 8", got)
-	}
-}
-
-var clockRounds = flag.Int("clock-rounds", size(40, 200), "rounds of TestAdvanceNeverReturnsEarly")
-
 // slowHandler answers within a millisecond or two, every third time with a failure
 // that is retried.
 func slowHandler(t *testing.T) string {
@@ -257,32 +197,6 @@ func slowHandler(t *testing.T) string {
 	}))
 	t.Cleanup(h.Close)
 	return h.URL
-}
-
-// TestAdvanceNeverReturnsEarly checks that after every advance each task is where its
-// timers put it, however long its handlers took.
-func TestAdvanceNeverReturnsEarly(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	url := slowHandler(t)
-	retry := `{"max_attempts":20,"backoff_base_ms":1000,"max_backoff_ms":4000,"backoff":"exponential"}`
-	s := frozenServer(t, serviceTest{extra: []string{testTemplate("mixed",
-		stepSpec{name: "a", callable: url, retry: retry}, stepSpec{name: "b", callable: url, retry: retry, after: []string{"a"}},
-		stepSpec{name: "c", callable: "builtin:sleep", config: `{"duration_ms":90000}`, timeout: 300, after: []string{"a"}},
-		stepSpec{name: "d", callable: "builtin:sum", after: []string{"b", "c"}})}})
-	began := realNow()
-	for round := range *clockRounds {
-		id := s.create(`{"namespace":"t","name":"mixed"}`)
-		s.clock(`{"advance":"89s"}`).want(200)
-		if got := s.status(id); got != "steps_in_process" {
-			t.Fatalf("round %d: got %s after 89 s; want c to sleep", round, got)
-		}
-		s.clock(`{"advance":"81s"}`).want(200)
-		if got := s.status(id); got != "complete" {
-			t.Fatalf("round %d: got %s; want complete", round, got)
-		}
-	}
-	t.Logf("%d rounds took %v", *clockRounds, realNow().sub(began))
 }
 
 // TestIdleAgainstTheStore compares the computed idleness, whenever a wait for it ends, with the
@@ -412,6 +326,128 @@ func (s *fixtureServer) wantIdle(atRest bool) {
 				st.state == stepInProgress && (k == nil || k.cancel != nil || atRest):
 				s.t.Errorf("idle with step %d of %s in %s", i, sl.live.id, st.state)
 			}
+		}
+	}
+}
+
+// TestClockActions makes every change of a clock.
+func TestClockActions(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("minute", time.Minute), sleepTemplate("hour", time.Hour)}})
+	at := func(a *answer) instant { return mustInstant(a.want(200).text("now")) }
+	wantClock := func(a *answer, now instant, mode, fired string) {
+		t.Helper()
+		if got := at(a); got != now || a.text("mode") != mode || a.text("fired") != fired {
+			t.Errorf("got %s; want %s, %s, fired %s", a.body, now.zoned(), mode, fired)
+		}
+	}
+	first := s.do("GET", "/_stepwell/clock", "").want(200)
+	if first.text("mode") != "real" || first.get("next_timer") != nil || at(first) > realNow() {
+		t.Errorf("got %s at the start; want real time", first.body)
+	}
+	start := at(s.clock(`{"freeze":true}`))
+	wantClock(s.do("GET", "/_stepwell/clock", ""), start, "frozen", "0")
+	minute, hour := s.create(`{"namespace":"t","name":"minute"}`), s.create(`{"namespace":"t","name":"hour"}`)
+	next := s.clock(`{"advance":"0s"}`)
+	wantClock(next, start, "frozen", "0")
+	if next.text("next_timer") != start.add(time.Minute).zoned() {
+		t.Errorf("got %s; want the minute's end next", next.body)
+	}
+	wantClock(s.clock(`{"advance":"59s","timeout":"5s"}`), start.add(59*time.Second), "frozen", "0")
+	wantClock(s.clock(`{"advance_to_next":true}`), start.add(time.Minute), "frozen", "1")
+	if got := s.status(minute) + " " + s.status(hour); got != "complete steps_in_process" {
+		t.Errorf("after a minute: got %s", got)
+	}
+	wantClock(s.clock(`{"set":%q}`, start.add(30*time.Minute).zoned()), start.add(30*time.Minute), "frozen", "0")
+	s.clock(`{"set":%q}`, start.zoned()).want(400)
+	wantClock(s.clock(`{"advance_to_next":true}`), start.add(time.Hour), "frozen", "1")
+	wantClock(s.clock(`{"advance_to_next":true}`), start.add(time.Hour), "frozen", "0")
+	wantClock(s.do("POST", "/_stepwell/wait-idle", "{}"), start.add(time.Hour), "frozen", "2")
+
+	again := s.create(`{"namespace":"t","name":"hour"}`)
+	s.clock(`{"auto":true}`).want(200)
+	wantClock(s.do("POST", "/_stepwell/wait-idle", `{"timeout":"20s"}`), start.add(2*time.Hour), "auto", "3")
+	if got := s.status(again); got != "complete" {
+		t.Errorf("in mode auto: got %s", got)
+	}
+	resumed := at(s.clock(`{"resume":true}`))
+	if later := at(s.do("GET", "/_stepwell/clock", "")); resumed < start.add(2*time.Hour) || later <= resumed {
+		t.Errorf("resumed at %s, then %s; want time to go on from %s", resumed.zoned(), later.zoned(),
+			start.add(2*time.Hour).zoned())
+	}
+}
+
+func TestClockRefusals(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{})
+	for body, want := range map[string]int{
+		`{}`: 422, `{"advance":90}`: 422, `{"advance":"-1s"}`: 422, `{"advance":"soon"}`: 422, `[]`: 400, ``: 400,
+		`{"freeze":false}`: 422, `{"freeze":true,"auto":true}`: 422, `{"stop":true}`: 422, `{"set":"2026-01-01"}`: 422,
+		`{"set":"2126-01-01T00:00:00"}`: 422, `{"set":"2001-01-01T00:00:00Z"}`: 400, `{"advance":"1ns"}`: 200,
+		`{"set":"9999-12-31T23:59:59.5Z"}`: 400, `{"timeout":"1s"}`: 422, `{"advance":"1s","timeout":"2h"}`: 422,
+	} {
+		if a := s.clock("%s", body); a.status != want {
+			t.Errorf("%s: got %d, %s; want %d", body, a.status, a.body, want)
+		}
+	}
+	s.do("POST", "/_stepwell/wait-idle", `{"timeout":"x"}`).want(422)
+	s.do("POST", "/_stepwell/wait-idle", `{"for":"1s"}`).want(422)
+}
+
+// TestCancelledTimersAreGone checks that mode auto does not wait for cancelled timers.
+func TestCancelledTimersAreGone(t *testing.T) {
+	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("hour", time.Hour), testTemplate("retry",
+		stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`, retry: `{"max_attempts":3,"backoff_base_ms":30000}`})}})
+	for _, name := range []string{"hour", "retry"} {
+		id := s.create(`{"namespace":"t","name":"` + name + `"}`)
+		s.do("POST", "/_stepwell/wait-idle", "").want(200)
+		if s.do("GET", "/_stepwell/clock", "").get("next_timer") == nil {
+			t.Errorf("%s: got no timer; want one", name)
+		}
+		s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+		if next := s.do("GET", "/_stepwell/clock", "").get("next_timer"); next != nil {
+			t.Errorf("%s: got a timer at %v after the task was cancelled; want none", name, next)
+		}
+	}
+}
+
+// TestRealTimeInFixtureMode checks that delays take real time until the clock is changed.
+func TestRealTimeInFixtureMode(t *testing.T) {
+	t.Parallel()
+	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("short", 50*time.Millisecond)}})
+	began := realNow()
+	id := s.create(`{"namespace":"t","name":"short"}`)
+	s.await(id, "complete")
+	if took := realNow().sub(began); took < 50*time.Millisecond {
+		t.Errorf("a sleep of 50 ms took %v", took)
+	}
+}
+
+// TestVirtualCredentials checks that tokens age with the virtual clock if configured so,
+// but never for the control API.
+func TestVirtualCredentials(t *testing.T) {
+	for _, virtual := range []bool{false, true} {
+		s := newFixtureServer(t, serviceTest{config: func(c *Config) {
+			c.Fixture.VirtualCredentials = virtual
+			a := &c.Orchestration.Web.Auth
+			a.Enabled, a.JWTPublicKey = true, publicPEM(t, authKeys().rsa)
+		}})
+		now := realNow().time().Unix()
+		token := "Authorization: Bearer " + rs256(t, fmt.Sprintf(`{"iss":"stepwell","aud":"stepwell-api","sub":"ci",
+			"iat":%d,"exp":%d,"permissions":["tasks:*","steps:*","dlq:*","templates:*","system:*","worker:*"]}`, now-10, now+3600))
+		ask := func(method, path, body string) int {
+			return served(t, &s.world.gates.orchestration, method, path, body, token).status
+		}
+		if got := ask("GET", "/v1/tasks", ""); got != 200 {
+			t.Fatalf("a fresh token: got %d", got)
+		}
+		if got := ask("POST", "/_stepwell/clock", `{"advance":"168h"}`); got != 200 {
+			t.Fatalf("got %d; want the clock a week on", got)
+		}
+		want := map[bool]int{false: 200, true: 401}[virtual]
+		if got := ask("GET", "/v1/tasks", ""); got != want {
+			t.Errorf("virtual %v, a week later: got %d; want %d", virtual, got, want)
+		}
+		if got := ask("GET", "/_stepwell/clock", ""); got != 200 {
+			t.Errorf("virtual %v: the control API is out of reach: %d", virtual, got)
 		}
 	}
 }

@@ -1,10 +1,9 @@
 package main
 
 // Verifying the request log: what should have happened, how often and in which order, and
-// what happened instead.
+// what happened instead; and the status of a task.
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +17,10 @@ type verification struct {
 	match matcher
 	order []matcher // of entries that follow one another, with others between them
 	bound countBound
+
+	// The status that a task should have, for a verification of that.
+	task   uuid
+	status string
 }
 
 // countBound says how often something should have happened.
@@ -42,11 +45,18 @@ func (b countBound) holds(n int) (holds, settled bool) {
 	return n == b.n, n > b.n
 }
 
-// read reads {"match": {"kind"?, …}, "count"?: {…}, "order"?: [{…}, …]}.
+// read reads {"match": {"kind"?, …}, "count"?: {…}, "order"?: [{…}, …]}, or {"task_uuid", "status"}.
 func (q *verification) read(f *fieldReader, body []byte) {
 	var order []byte
-	given := f.members("", body, []string{"match", "count", "order"}, func(key, at string, value []byte) {
+	given := f.members("", body, []string{"match", "count", "order", "task_uuid", "status"}, func(key, at string, value []byte) {
 		switch key {
+		case "task_uuid":
+			q.task = f.id(at, value)
+		case "status":
+			q.status = f.text(at, value, 1, maxNameLength)
+			if _, ok := parseTaskState(q.status); !ok {
+				f.complain(at, "must be a state of tasks, not %.60q%s", q.status, meant(stateMeant(q.status)))
+			}
 		case "count":
 			q.bound = f.countBound(at, value)
 		case "order":
@@ -55,9 +65,16 @@ func (q *verification) read(f *fieldReader, body []byte) {
 			q.kind, q.match = f.matcher(at, value, journalMembers)
 		}
 	})
-	if !given["match"] {
+	switch ofTask := given["status"] || given["task_uuid"]; {
+	case ofTask && len(given) > 2:
+		f.complain("status", "needs task_uuid, and no other member")
+	case ofTask && !given["task_uuid"]:
+		f.complain("task_uuid", "is required")
+	case ofTask && !given["status"]:
+		f.complain("status", "is required")
+	case !ofTask && !given["match"]:
 		f.complain("match", "is required; {} matches every handler call")
-	} else if order != nil {
+	case order != nil:
 		q.readOrder(f, order)
 	}
 }
@@ -95,21 +112,14 @@ func (f *fieldReader) countBound(path string, raw []byte) (b countBound) {
 // Limits of the entries that a failed verification shows.
 const (
 	maxSeen = 20
-	maxNear = 5
 	maxTold = 5 // in the message
 )
 
 // seenView shows what a failed verification found.
 type seenView struct {
-	Count   int        `json:"count"`
-	Matched []any      `json:"matched"` // the newest
-	Nearest []nearView `json:"nearest"` // those that nearly match
-}
-
-// nearView shows an entry that does not match, and why.
-type nearView struct {
-	Entry   any      `json:"entry"`
-	Differs []string `json:"differs"`
+	Count   int   `json:"count"`
+	Matched []any `json:"matched"` // the newest
+	Others  []any `json:"others"`  // the newest of the kind that do not match
 }
 
 // verifiedView is the answer to a verification that holds.
@@ -118,24 +128,41 @@ type verifiedView struct {
 	Warning string `json:"warning,omitempty"`
 }
 
-func (a *controlAPI) verify(_ *responseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) verify(w *responseWriter, r *http.Request) (any, error) {
 	q := &verification{kind: handlerEntry, bound: countBound{"at_least", 1}}
 	if err := (bodyRules{}).fields(r, "nothing was verified", q.read); err != nil {
 		return nil, err
+	}
+	if q.status != "" {
+		why, err := a.surface.svc.engine.explain(q.task, w, true)
+		if err = a.surface.shown(r, q.task, err); err == nil && why.Status != q.status {
+			err = a.unverified(failf(unverified, "the task is %s, not %s: %s", why.Status, q.status, why.Message))
+		}
+		return verifiedView{Count: 1}, err
 	}
 	n, err := q.verify(a.fixture.requests)
 	warning := ""
 	if n == 0 {
 		warning = a.fixture.warning(append(q.order, q.match)...)
 	}
-	if f, ok := errors.AsType[*failure](err); ok && f.kind == unverified && warning != "" {
-		f.message += "; " + warning
+	if f, ok := errors.AsType[*failure](err); ok && f.kind == unverified {
+		if warning != "" {
+			f.message += "; " + warning
+		}
+		err = a.unverified(f)
 	}
 	return verifiedView{n, warning}, err
 }
 
-// verify counts what matches. It refuses to answer where dropped entries might change
-// the answer.
+// unverified returns the failure when the log is written: a test that fails now shows what was logged before.
+func (a *controlAPI) unverified(f *failure) error {
+	if flush := a.fixture.world.parts.flushLog; flush != nil {
+		flush()
+	}
+	return f
+}
+
+// verify counts what matches. It refuses to answer where dropped entries might change the answer.
 func (q *verification) verify(j *requestJournal) (int, error) {
 	all, lost := j.copies(q.kind)
 	dropped := lost[slices.Index(entryKindNames[:], q.kind)]
@@ -159,61 +186,45 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 	case holds:
 		return len(matched), nil
 	}
-	near := q.nearest(others)
-	f := failf(unverified, "%s", q.finding(matched, near))
+	f := failf(unverified, "%s", q.finding(matched, others))
 	if holds, _ := q.bound.holds(len(matched)); holds {
 		f = failf(unverified, "no %s that matches fits order[%d] after those before it", entryNouns[q.kind], inOrder)
 	}
-	seen := &seenView{len(matched), []any{}, near}
-	for _, e := range matched[max(0, len(matched)-maxSeen):] {
-		seen.Matched = append(seen.Matched, e.view())
-	}
-	f.extra = errorMember{"seen", seen}
+	f.extra = errorMember{"seen", &seenView{len(matched), newestViews(matched, maxSeen), newestViews(others, maxTold)}}
 	return 0, f
 }
 
 // finding says in one line what happened instead of what was expected, such as "2 calls match, 1 wanted: attempt 1
 // failed (declined), attempt 2 succeeded".
-func (q *verification) finding(matched []*logEntry, near []nearView) string {
+func (q *verification) finding(matched, others []*logEntry) string {
 	noun := entryNouns[q.kind]
 	text := fmt.Sprintf("%d %ss match, %s", len(matched), noun, q.bound)
 	if len(matched) == 1 {
 		text = fmt.Sprintf("1 %s matches, %s", noun, q.bound)
 	}
-	stepKnown := slices.ContainsFunc(q.match, func(r matchRule) bool { return r.member == "step" })
+	shown, about := matched, ": "
+	if len(matched) == 0 {
+		shown, about = others, "; others: "
+	}
+	if len(shown) == 0 {
+		return text + "; there were none at all"
+	}
+	if len(shown) > maxTold {
+		about += "…, "
+	}
+	stepKnown := len(matched) > 0 && slices.ContainsFunc(q.match, func(r matchRule) bool { return r.member == "step" })
 	var parts []string
-	for _, e := range matched[max(0, len(matched)-maxTold):] {
+	for _, e := range shown[max(0, len(shown)-maxTold):] {
 		parts = append(parts, e.told(stepKnown))
 	}
-	switch {
-	case len(matched) > maxTold:
-		return text + ": …, " + strings.Join(parts, ", ")
-	case len(parts) > 0:
-		return text + ": " + strings.Join(parts, ", ")
-	case len(near) > 0:
-		return text + "; the nearest differs: " + strings.Join(near[0].Differs, ", ")
-	}
-	return text + "; there were none at all"
+	return text + about + strings.Join(parts, ", ")
 }
 
-// nearest returns the entries that differ in the fewest members, then in the fewest letters, then the newest ones.
-func (q *verification) nearest(others []*logEntry) []nearView {
-	type near struct {
-		entry   *logEntry
-		differs []string
-		letters int
-	}
-	all := make([]near, len(others))
-	for i, e := range others {
-		all[i] = near{e, q.match.differences(&e.facts), q.match.distance(&e.facts)}
-	}
-	slices.SortFunc(all, func(a, b near) int {
-		return cmp.Or(cmp.Compare(len(a.differs), len(b.differs)), cmp.Compare(a.letters, b.letters),
-			cmp.Compare(b.entry.seq, a.entry.seq))
-	})
-	views := []nearView{}
-	for _, n := range all[:min(len(all), maxNear)] {
-		views = append(views, nearView{n.entry.view(), n.differs})
+// newestViews shows the newest entries, at most so many.
+func newestViews(entries []*logEntry, most int) []any {
+	views := []any{}
+	for _, e := range entries[max(0, len(entries)-most):] {
+		views = append(views, e.view())
 	}
 	return views
 }

@@ -1,8 +1,7 @@
 package main
 
-// A world: one service behind its surfaces. A reset replaces the service by a fresh one,
-// and a state by one with that state; nothing that the previous one left
-// running can reach it.
+// A world: one service behind its surfaces. A reset replaces the service by a fresh one, and a state by one with that
+// state; nothing that the previous one left running can reach it.
 
 import (
 	"cmp"
@@ -26,6 +25,10 @@ type world struct {
 	boxes   *sandboxes // nil in a sandbox
 	sandbox string     // the name of this sandbox; "" for none
 
+	// Of the services of an exploration:
+	stubs  []*stub // from their start
+	claims bool    // steps for outside actors are left to claims, whatever stubs there are
+
 	given map[string]*template // templates in the state of the first service, by hash; set by begin
 
 	ending sync.WaitGroup // of services that were replaced
@@ -35,8 +38,7 @@ type world struct {
 	end bool     // no other service replaces it; guarded by mu
 }
 
-// openWorld opens a service in fixture mode, with the state of a file unless seed
-// is empty, and the gates to it.
+// openWorld opens a service in fixture mode, with the state of a file unless seed is empty, and the gates to it.
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
@@ -69,18 +71,17 @@ func (w *world) admit(t *template) error {
 	return checkAddedTemplate(w.parts.cfg, w.parts.handlers, t)
 }
 
-// enter makes a service the present one. The caller holds mu, unless nobody else knows
-// the world yet.
+// enter makes a service the present one. The caller holds mu, unless nobody else knows the world yet.
 func (w *world) enter(svc *service) {
 	w.svc = svc
 	w.gates.open(svc)
 }
 
-// open opens a service with its own virtual clock and its own figures of
-// authentication.
+// open opens a service with its own virtual clock and its own figures of authentication.
 func (w *world) open(make opening) (*service, error) {
 	o := w.parts
 	x := newFixture(w, o.startClock())
+	x.stubs.list = copied(w.stubs)
 	o.clock, o.extension, o.auth = x.clock, x, o.auth.counted()
 	svc, err := make(o)
 	if err != nil {
@@ -104,7 +105,6 @@ func (o *serviceOptions) startClock() *virtualClock {
 	return c
 }
 
-// service returns the present service.
 func (w *world) service() *service {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,8 +122,7 @@ const cutOffPatience = time.Second
 // left, and the clock is as at the start.
 func (w *world) reset() error { return w.replace(w.atStart) }
 
-// restore replaces the service by one with the state of a document. On an error the
-// present service stays.
+// restore replaces the service by one with the state of a document. On an error the present service stays.
 func (w *world) restore(document io.Reader) error {
 	state := w.accept(document)
 	if w.parts.cfg.Store.Memory {
@@ -152,7 +151,6 @@ func withState(state *stateSource) opening {
 	}
 }
 
-// replace replaces the service.
 func (w *world) replace(make opening) error {
 	if !w.parts.cfg.Store.Memory {
 		return w.replaceOnDisk(make)
@@ -194,8 +192,7 @@ func (w *world) replaceOnDisk(make opening) error {
 
 func errEnding() error { return failf(unavailable, "the service is shutting down") }
 
-// discard ends a service that was replaced. It waits for that at most for
-// cutOffPatience.
+// discard ends a service that was replaced. It waits for that at most for cutOffPatience.
 func (w *world) discard(old *service) {
 	ended := endIn(&w.ending, func() {
 		if err := abort(old); err != nil {

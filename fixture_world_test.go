@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"stepwell/e2e/wire"
@@ -182,53 +181,6 @@ func TestStubbedBatch(t *testing.T) {
 	s.clock(`{"advance":"1s"}`).want(200)
 	s.await(id, "complete")
 	wantFreeSlots(t, s.world.service())
-}
-
-// TestCancelledStubbedBatch checks that a task that fails in its batch leaves no delay.
-func TestCancelledStubbedBatch(t *testing.T) {
-	url, gates := gatedHandler(t, "a")
-	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"})
-	s.stub(`{"match":{"step":"a"},"outcomes":[{"fault":"result_lost","delay":"1m"}],"then":"handler"}`)
-	id := s.create(`{"namespace":"t","name":"batch"}`)
-	close(gates["/a"])
-	s.do("DELETE", "/v1/tasks/"+id, "").want(200)
-	if got := s.clock(`{"advance":"1h"}`).want(200).text("fired"); got != "0" {
-		t.Errorf("%s timers fired after the end", got)
-	}
-	wantFreeSlots(t, s.world.service())
-}
-
-// TestDeterministicClock checks that the clock of a sandbox with a seed is frozen at the same
-// instant as that of a service, unless a document says otherwise.
-func TestDeterministicClock(t *testing.T) {
-	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
-	box := s.sandbox(`{"deterministic_ids":"a"}`)
-	wantClock(t, box, "frozen", deterministicStart)
-	later := deterministicStart.add(72 * time.Hour)
-	box.do("PUT", "/_stepwell/state", frozenAt(later)).want(204)
-	wantClock(t, box, "frozen", later)
-	box.clock(`{"auto":true}`).want(200)
-	box.do("PUT", "/_stepwell/state", emptyState).want(204)
-	wantClock(t, box, "frozen", deterministicStart)
-	box.do("POST", "/_stepwell/reset", "").want(204)
-	wantClock(t, box, "frozen", deterministicStart)
-
-	seeded := s.sandbox(`{"deterministic_ids":"a","seed":%s}`, seedOf(frozenAt(later)))
-	wantClock(t, seeded, "frozen", later)
-	seeded.clock(`{"advance":"1h"}`).want(200)
-	seeded.do("POST", "/_stepwell/reset", "").want(204)
-	wantClock(t, seeded, "frozen", later)
-	id, _ := parseUUID(seeded.create(`{"namespace":"t","name":"quick"}`))
-	if got, want := id.millis(), uint64(later)/1000; got != want || id.blockNumber() != 1 {
-		t.Errorf("the first id is %s, of %d ms; want block 1 at %d ms", id, got, want)
-	}
-}
-
-func wantClock(t *testing.T, s *sandboxClient, mode string, at instant) {
-	t.Helper()
-	if got := s.do("GET", "/_stepwell/clock", "").want(200); got.text("mode") != mode || got.text("now") != at.zoned() {
-		t.Errorf("the clock is %s; want it %s at %s", got.body, mode, at.zoned())
-	}
 }
 
 // openFiles returns the number of descriptors of a process, or -1 if the system does not show
@@ -413,25 +365,6 @@ func TestResetUnderLoad(t *testing.T) {
 	if got := s.do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "1" {
 		t.Errorf("got %s tasks; want the new one alone", got)
 	}
-}
-
-// TestResetEmptiesOnlyTheStore checks that a reset on disk removes the files of the store, whatever the
-// directory is called, and no others.
-func TestResetEmptiesOnlyTheStore(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "[a-z]*")
-	noError(t, os.Mkdir(dir, 0o700))
-	for _, name := range []string{storeName, lockName, "mine.tmp"} {
-		writeFile(t, filepath.Join(dir, name), nil)
-	}
-	noError(t, emptyStore(dir))
-	assertFiles(t, dir, lockName, "mine.tmp")
-	if err := makePipe(filepath.Join(dir, storeName)); err != nil {
-		wire.Skip(t, "%v", err)
-	}
-	if err := emptyStore(dir); err == nil {
-		t.Error("a pipe in the place of the file: got no error")
-	}
-	assertFiles(t, dir, lockName, "mine.tmp", storeName)
 }
 
 // awaitHeld waits until so many outcomes are held.

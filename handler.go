@@ -1,17 +1,14 @@
 package main
 
-// The handler family: what runs a step. A handler gets an attempt and returns an
-// outcome. The family uses config and template; it does not know tasks, the store
-// or the engine.
+// The handler family: what runs a step. A handler gets an attempt and returns an outcome. The family uses config and
+// template; it does not know tasks, the store or the engine.
 //
 //	handler.go             attempts and their envelope, outcomes, the set of handlers: which callable means which
 //	handler_reply.go       reading a reply, the types of errors, failed outcomes
 //	handler_builtin.go     the builtin handlers
 //	handler_exec.go        programs as handlers (exec)
-//	handler_http.go        calling handlers over HTTP
-//	handler_connections.go the transport of these calls
-//	handler_absent.go      addresses that do not listen
-//	handler_secrets.go     hiding secrets in what handlers reply
+//	handler_http.go        calling handlers over HTTP; hiding secrets in what handlers reply
+//	handler_connections.go the transport of these calls; addresses that do not listen
 
 import (
 	"cmp"
@@ -143,7 +140,6 @@ type outcome struct {
 	fits       []payloadFit // how it fits each event of the step; nil if not checked
 	misfit     string       // why the result of a success does not fit the step's schema; "" if it does
 	doubts     misfits      // what is wrong with a result that counts although it does not fit
-	stray      string       // the member for which a reply with success is not a full outcome; "" for none
 }
 
 // fitting returns o, or the failure that replaces a result that does not fit its schema.
@@ -163,8 +159,7 @@ func (o *outcome) size() int {
 	return n
 }
 
-// checkSize returns an error for an outcome that a request gives and that is larger
-// than a handler's reply may be.
+// checkSize returns an error for an outcome that a request gives and that is larger than a handler's reply may be.
 func (c *workerConfig) checkSize(o *outcome) error {
 	if int64(o.size()) > c.MaxResultBytes {
 		return failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", c.MaxResultBytes)
@@ -195,8 +190,8 @@ type target struct {
 
 // refusal returns a target whose attempts all fail permanently.
 func refusal(kind handlerKind, errorType, why string) target {
-	fail := func(*attempt) (outcome, time.Duration) { return typedFailure(errorType, "%s", why), 0 }
-	return target{kind: kind, builtin: &builtin{run: fail}}
+	fail := func(*attempt, *memberReader) (outcome, time.Duration) { return typedFailure(errorType, "%s", why), 0 }
+	return target{kind: kind, builtin: &builtin{do: fail}}
 }
 
 // handlerSet holds the handlers that the worker's configuration describes. It is immutable, and shared by all services of
@@ -209,8 +204,7 @@ type handlerSet struct {
 	programs  *programRunner
 }
 
-// callableTable holds values by the name of a callable, or by a prefix of such names and
-// "*".
+// callableTable holds values by the name of a callable, or by a prefix of such names and "*".
 type callableTable[V any] map[string]V
 
 // find returns the value of a callable: that of its name, else of its longest prefix.
@@ -268,8 +262,7 @@ func (h *handlerSet) check(callable string) error {
 	return err
 }
 
-// warning returns why no attempt of the callable can succeed under this
-// configuration, or "".
+// warning returns why no attempt of the callable can succeed under this configuration, or "".
 func (h *handlerSet) warning(callable string) string {
 	if h.resolve(callable).kind == execHandler && !h.programs.allowed {
 		return execNotAllowed
@@ -277,8 +270,7 @@ func (h *handlerSet) warning(callable string) string {
 	return ""
 }
 
-// missingProgram returns an error if the callable is an allowed program that does
-// not exist now.
+// missingProgram returns an error if the callable is an allowed program that does not exist now.
 func (h *handlerSet) missingProgram(callable string) error {
 	t := h.resolve(callable)
 	if t.program == "" {
@@ -328,9 +320,8 @@ func (h *handlerSet) parse(callable string) (t target, err error) {
 	return t, err
 }
 
-// run makes an attempt with an HTTP or exec handler. It returns at the attempt's
-// timeout, in real time, at the latest. If ctx is cancelled before that, the
-// outcome has the type cancelled.
+// run makes an attempt with an HTTP or exec handler. It returns at the attempt's timeout, in real time, at the latest.
+// If ctx is cancelled before that, the outcome has the type cancelled.
 func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
 	if t.builtin != nil {
 		o, _ := t.builtin.run(a)
@@ -361,8 +352,7 @@ func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
 	return typedFailure(invalidHandlerType, "the step is for an outside actor; no handler here runs it")
 }
 
-// cutOff returns the outcome of an attempt that was cancelled or ran out of time. ok is false if it was
-// neither.
+// cutOff returns the outcome of an attempt that was cancelled or ran out of time. ok is false if it was neither.
 func cutOff(ctx context.Context, a *attempt) (o outcome, ok bool) {
 	switch context.Cause(ctx) {
 	case nil:
@@ -428,19 +418,19 @@ func (a *attempt) envelopeSize() int {
 }
 
 func (a *attempt) appendTask(dst []byte) []byte {
-	dst = a.taskID.appendText(append(dst, `{"task_uuid":"`...))
-	dst = appendJSONString(append(dst, `","namespace":`...), a.namespace)
-	dst = appendJSONString(append(dst, `,"name":`...), a.name)
-	dst = appendJSONString(append(dst, `,"version":`...), a.version)
-	dst = appendJSONString(append(dst, `,"correlation_id":`...), a.correlationID)
+	o, by := jsonWriter{b: append(dst, '{')}, &a.asked
+	o.id("task_uuid", a.taskID)
+	o.text("namespace", a.namespace)
+	o.text("name", a.name)
+	o.text("version", a.version)
+	o.text("correlation_id", a.correlationID)
 	if a.traceparent != "" {
-		dst = appendJSONString(append(dst, `,"traceparent":`...), a.traceparent)
+		o.text("traceparent", a.traceparent)
 	}
 	if a.tracestate != "" {
-		dst = appendJSONString(append(dst, `,"tracestate":`...), a.tracestate)
+		o.text("tracestate", a.tracestate)
 	}
-	dst = append(append(dst, `,"context":`...), orEmptyObject(a.context)...)
-	o, by := jsonWriter{b: dst}, &a.asked
+	o.raw("context", orEmptyObject(a.context))
 	o.text("initiator", by.initiator)
 	o.text("source_system", by.source)
 	o.text("reason", by.reason)
@@ -454,17 +444,19 @@ func (a *attempt) appendTask(dst []byte) []byte {
 }
 
 func (a *attempt) appendStep(dst []byte) []byte {
-	dst = a.stepID.appendText(append(dst, `{"step_uuid":"`...))
-	dst = appendJSONString(append(dst, `","name":`...), a.stepName)
-	dst = strconv.AppendInt(append(dst, `,"attempt":`...), int64(a.number), 10)
-	dst = strconv.AppendInt(append(dst, `,"max_attempts":`...), int64(a.maxAttempts), 10)
-	dst = strconv.AppendInt(append(dst, `,"timeout_seconds":`...), int64(a.timeout/time.Second), 10)
-	dst = append(append(dst, `,"config":`...), orEmptyObject(a.config)...)
-	dst = append(append(dst, `,"inputs":`...), a.allInputs()...)
+	o := jsonWriter{b: append(dst, '{')}
+	o.id("step_uuid", a.stepID)
+	o.text("name", a.stepName)
+	o.number("attempt", a.number)
+	o.number("max_attempts", a.maxAttempts)
+	o.number("timeout_seconds", int(a.timeout/time.Second))
+	o.raw("config", orEmptyObject(a.config))
+	o.raw("inputs", a.allInputs())
 	if a.checkpoint != nil {
-		dst = a.checkpoint.appendJSON(append(dst, `,"checkpoint":`...))
+		o.name("checkpoint")
+		o.b = a.checkpoint.appendJSON(o.b)
 	}
-	o := jsonWriter{b: append(append(dst, `,"handler":`...), orEmptyObject(a.handler)...)}
+	o.raw("handler", orEmptyObject(a.handler))
 	o.text("template_step_name", a.templateStep)
 	o.number("remaining_ms", int(cmp.Or(a.lease, a.timeout).Milliseconds()))
 	if p := a.previous; p != nil {

@@ -1,7 +1,6 @@
 package main
 
-// Exec handlers: a program gets the attempt on standard input, and its standard
-// output is the outcome.
+// Exec handlers: a program gets the attempt on standard input, and its standard output is the outcome.
 
 import (
 	"bytes"

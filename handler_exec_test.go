@@ -334,17 +334,6 @@ func (p *peers) accept() net.Conn {
 	return conn
 }
 
-// TestExecKillsFlood runs a program that prints without end.
-func TestExecKillsFlood(t *testing.T) {
-	t.Parallel()
-	h, a := newTestHandlers(t, nil), programAttempt(t, "flood")
-	a.timeout = time.Hour // so that this ends only because of what it prints
-	o := h.run(context.Background(), h.resolve(thisProgram(t)), a)
-	if got, want := showOutcome(o), "result_too_large permanent"; got != want {
-		t.Errorf("got %s; want %s", got, want)
-	}
-}
-
 // TestExecKillsWhatAProgramLeaves ends a program whose child, in the same group,
 // keeps the output open.
 func TestExecKillsWhatAProgramLeaves(t *testing.T) {

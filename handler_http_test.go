@@ -4,7 +4,6 @@ package main
 // replies.
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -29,17 +28,6 @@ func newHandlerServer(t *testing.T, f http.HandlerFunc) *httptest.Server {
 func callHandler(t *testing.T, h *handlerSet, callable string) outcome {
 	t.Helper()
 	return h.run(context.Background(), h.resolve(callable), newTestAttempt(`{}`))
-}
-
-func TestHTTPWithoutTraceparent(t *testing.T) {
-	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := r.Header["Traceparent"]; ok {
-			t.Error("a traceparent was sent for a task without one")
-		}
-	})
-	if o := callHandler(t, newTestHandlers(t, nil), s.URL); showOutcome(o) != "ok null" {
-		t.Errorf("got %s", showOutcome(o))
-	}
 }
 
 func TestHTTPReplies(t *testing.T) {
@@ -87,23 +75,6 @@ func TestHTTPReplies(t *testing.T) {
 		status, body = row.status, row.body
 		if got := showOutcome(callHandler(t, h, s.URL)); got != row.want {
 			t.Errorf("%d %.40s: got %.80s; want %.80s", row.status, row.body, got, row.want)
-		}
-	}
-}
-
-// TestHTTPBodyIsCutBetweenCharacters replies with more text than an error keeps.
-func TestHTTPBodyIsCutBetweenCharacters(t *testing.T) {
-	for _, start := range []string{"", "x"} {
-		for _, code := range []int{200, 400} {
-			s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(code)
-				io.WriteString(w, start+strings.Repeat("é", maxErrorText))
-			})
-			h := newTestHandlers(t, func(c *workerConfig) { c.MaxResultBytes = 1 << 20 })
-			body, _ := jsonString(objectMember(callHandler(t, h, s.URL).err.context, "body"))
-			if want := maxErrorText - len(start); len(body) != want || strings.Contains(body, "\ufffd") {
-				t.Errorf("%d: got %d bytes to the end %q; want %d", code, len(body), body[max(len(body)-4, 0):], want)
-			}
 		}
 	}
 }
@@ -351,59 +322,6 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// TestRequestsEndWithTheirContext ends the contexts of requests in each part of an exchange,
-// and checks that they fail and that the connection is closed.
-func TestRequestsEndWithTheirContext(t *testing.T) {
-	t.Parallel()
-	contexts := map[string]func(ctx context.Context) (context.Context, context.CancelFunc){
-		"cancelled": context.WithCancel,
-		"without time": func(context.Context) (context.Context, context.CancelFunc) {
-			c := newStepContext()
-			return c, c.end
-		},
-	}
-	connections := newHandlerTransport(4, nil)
-	for kind, limit := range contexts {
-		for part, want := range map[string]string{
-			"dialing": "no reply", "writing": "no reply", "reading the header": "no reply", "reading the body": "200 cut",
-		} {
-			t.Run(kind+" while "+part, func(t *testing.T) {
-				ctx, end := limit(t.Context())
-				body, ended := []byte("{}"), make(chan struct{})
-				if part == "writing" {
-					body = make([]byte, 16<<20) // more than the buffers of a connection take
-				}
-				to, _ := rawServer(t, func(conn net.Conn) {
-					defer close(ended)
-					r := bufio.NewReader(conn)
-					if r.ReadByte(); part != "writing" {
-						r.UnreadByte()
-						req, err := http.ReadRequest(r)
-						if err != nil {
-							return
-						}
-						io.Copy(io.Discard, req.Body)
-					}
-					if part == "reading the body" {
-						io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1")
-					}
-					end()
-					io.Copy(io.Discard, r)
-				})
-				if part == "dialing" {
-					end()
-					close(ended)
-				}
-				got, err := exchangeText(ctx, connections, to, body)
-				if got != want && !(part == "reading the body" && got == "no reply") || ctx.Err() == nil {
-					t.Errorf("got %s, %v; want %s", got, err, want)
-				}
-				<-ended
-			})
-		}
-	}
-}
-
 func TestHTTPTimeout(t *testing.T) {
 	t.Parallel()
 	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -425,19 +343,5 @@ func TestHTTPTimeout(t *testing.T) {
 		if got, want := errorText(o), "the attempt took longer than 300ms "; got != want {
 			t.Errorf("%s: got %q; want %q", path, got, want)
 		}
-	}
-}
-
-func TestHTTPCancelled(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		cancel()
-		<-r.Context().Done()
-	})
-	h := newTestHandlers(t, nil)
-	o := h.run(ctx, h.resolve(s.URL), newTestAttempt(`{}`))
-	if got, want := showOutcome(o), "cancelled retryable"; got != want {
-		t.Errorf("got %s; want %s", got, want)
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
-// Reading a handler's reply: a bare result or a full outcome, with or without a decision or a
-// checkpoint.
+// Reading a handler's reply: a bare result or a full outcome, with or without a decision or a checkpoint.
 
 import (
 	"bytes"
@@ -23,10 +22,9 @@ const (
 // checkpointMember is the member of a reply with which a handler yields.
 const checkpointMember = "checkpoint"
 
-// parseReply returns the outcome of a reply of at most limit bytes. An object with
-// a boolean member success and no strays is a full outcome, any other JSON is the
-// result, and a blank reply is the result null. With strays, success false still
-// means a failure, whose message is the reply.
+// parseReply returns the outcome of a reply of at most limit bytes. An object with a boolean member success and no
+// strays is a full outcome, any other JSON is the result, and a blank reply is the result null. With strays, success
+// false still means a failure, whose message is the reply.
 func parseReply(data []byte, limit int64) outcome {
 	if int64(len(data)) > limit {
 		return resultTooLarge(limit)
@@ -43,40 +41,38 @@ func parseReply(data []byte, limit int64) outcome {
 	if success != 't' && success != 'f' {
 		return outcome{success: true, result: compactResult(data)}
 	}
-	stray := strayMember(data)
-	if stray != "" && success == 't' {
-		return outcome{success: true, result: compactResult(data), stray: stray}
+	stray := hasStray(data)
+	if stray && success == 't' {
+		return outcome{success: true, result: compactResult(data)}
 	}
 	o, problem := fullOutcome(data, success == 't')
 	switch {
 	case problem == "":
-	case stray == "":
+	case !stray:
 		return typedFailure(invalidResultType, "the reply's %s", problem)
 	default:
 		o = typedFailure(handlerErrorType, "")
 	}
-	if stray != "" {
-		o.stray, o.err.message = stray, clipText(cleanText(compactJSON(nil, data)), maxErrorText)
+	if stray {
+		o.err.message = clipText(cleanText(compactJSON(nil, data)), maxErrorText)
 	}
 	return o
 }
 
-// strayMember returns the first member of a reply that is not one of a full outcome,
-// or "".
-func strayMember(data []byte) string {
+// hasStray reports whether a reply has a member that is not one of a full outcome.
+func hasStray(data []byte) bool {
 	for key := range jsonMemberBytes(data) {
 		switch string(key) {
 		case "success", "result", "error", "metadata", decisionMember, batchMember, checkpointMember:
 		default:
-			return cmp.Or(clippedText(string(key)), `""`)
+			return true
 		}
 	}
-	return ""
+	return false
 }
 
-// fullOutcome reads a reply that is a full outcome, and returns the first problem of
-// its members. A null member counts as absent. What the step decides becomes a part
-// of its result.
+// fullOutcome reads a reply that is a full outcome, and returns the first problem of its members. A null member counts
+// as absent. What the step decides becomes a part of its result.
 func fullOutcome(data []byte, success bool) (o outcome, problem string) {
 	o.success = success
 	reply, failed := memberReader{}, memberReader{path: "error."}
@@ -118,8 +114,7 @@ func fullOutcome(data []byte, success bool) (o outcome, problem string) {
 	return o, cmp.Or(reply.problem, failed.problem, problem)
 }
 
-// memberReader reads members of an object: of a reply or of handler.initialization.
-// A null member counts as absent.
+// memberReader reads members of an object: of a reply or of handler.initialization. A null member counts as absent.
 type memberReader struct {
 	data    []byte
 	path    string // before the names of members in problems
@@ -186,13 +181,7 @@ func (r *memberReader) number(name string) (f float64) {
 	return f
 }
 
-// invalidConfig returns the outcome for a handler.initialization with a problem.
-func (r *memberReader) invalidConfig() outcome {
-	return typedFailure(invalidConfigType, "initialization.%s", r.problem)
-}
-
-// wrongKind says that a member is of the wrong kind. It shows the value only if it
-// is a short number.
+// wrongKind says that a member is of the wrong kind. It shows the value only if it is a short number.
 func wrongKind(path string, value []byte, want string) string {
 	got := templateValueKind(value)
 	if jsonKind(value) == '0' && len(value) <= 32 {
@@ -210,8 +199,7 @@ func compactResult(value []byte) []byte {
 	return compact
 }
 
-// Why attempts fail: the types of errors, which of them are retried, and what an error keeps of
-// a handler's text.
+// Why attempts fail: the types of errors, which of them are retried, and what an error keeps of a handler's text.
 
 // stepError is why an attempt failed.
 type stepError struct {
@@ -240,44 +228,22 @@ const (
 	nobodyAnsweredType  = "nobody_answered"
 )
 
-// errorTypeRow documents an error type, and whether it is retryable.
+// errorTypeRow is an error type, and whether it is retryable.
 type errorTypeRow struct {
 	name      string // with … at the end: every type with this prefix
 	retryable bool
-	help      string
 }
 
-// handlerErrorTypes holds every error_type that does not come from a handler's
-// reply or configuration. The first row that fits counts.
+// handlerErrorTypes holds every error_type that does not come from a handler's reply or configuration.
+// docs/reference/handlers.md says what each means. The first row that fits counts.
 var handlerErrorTypes = []errorTypeRow{
-	{timeoutType, true, "the attempt took longer than timeout_seconds"},
-	{cancelledType, true, "the service stopped the attempt: the task was cancelled or the service shut down"},
-	{workerLostType, true, "the worker was lost: this service crashed, or an actor's lease expired"},
-	{nobodyAnsweredType, false, "nobody answered the step within handler.initialization.answer_within"},
-	{"network_error", true, "no HTTP reply: name, connection, TLS or protocol failed"},
-	{"http_408", true, "HTTP 408 Request Timeout"},
-	{"http_425", true, "HTTP 425 Too Early"},
-	{"http_429", true, "HTTP 429 Too Many Requests"},
-	{"http_5…", true, "HTTP 5xx, the status at the end"},
-	{"http_…", false, "any other HTTP status outside 2xx and 3xx, the status at the end"},
-	{"redirect", false, "HTTP 3xx: redirects are never followed"},
-	{invalidResultType, false, "the reply is not JSON, or a full outcome with a member of a wrong type"},
-	{invalidOutcomeType, false, "a decision or batchable step decided what its template does not allow"},
-	{schemaMismatchType, false, "the result does not fit result_schema, with templates.enforce_input_schema = \"reject\""},
-	{resultTooLargeType, false, "the reply is larger than worker.max_result_bytes"},
-	{invalidHandlerType, false, "the callable is an unknown builtin, a malformed URL or an invalid program"},
-	{invalidConfigType, false, "handler.initialization has a member of a wrong type or value"},
-	{"exec_not_allowed", false, "the handler is a program, and worker.allow_exec is off"},
-	{programUnusableType, false, "the program does not exist or cannot be executed"},
-	{"exec_unavailable", true, "the system cannot start another process now"},
-	{"exit_75", true, "the program exited with 75, EX_TEMPFAIL"},
-	{"exit_…", false, "the program exited with this other code"},
-	{"signal_…", true, "a signal of this number ended the program"},
-	{handlerErrorType, true, "the reply is a failure without an error_type; permanent if retryable is false"},
-	{checkpointLimitType, false, "the step has yielded 10,000 times"},
-	{"stub_exhausted", false, "fixture mode: the stub has no outcome left and is set to fail then"},
-	{"builtin_fail", false, "builtin:fail without an error_type; retryable if so configured"},
-	{"builtin_flaky", true, "builtin:flaky on one of its failures"},
+	{timeoutType, true}, {cancelledType, true}, {workerLostType, true}, {nobodyAnsweredType, false},
+	{networkErrorType, true}, {"http_408", true}, {"http_425", true}, {"http_429", true}, {"http_5…", true}, {"http_…", false},
+	{"redirect", false}, {invalidResultType, false}, {invalidOutcomeType, false}, {schemaMismatchType, false},
+	{resultTooLargeType, false}, {invalidHandlerType, false}, {invalidConfigType, false},
+	{"exec_not_allowed", false}, {programUnusableType, false}, {"exec_unavailable", true},
+	{"exit_75", true}, {"exit_…", false}, {"signal_…", true},
+	{handlerErrorType, true}, {checkpointLimitType, false}, {"stub_exhausted", false}, {"builtin_fail", false}, {"builtin_flaky", true},
 }
 
 func (r errorTypeRow) fits(errorType string) bool {
@@ -287,13 +253,11 @@ func (r errorTypeRow) fits(errorType string) bool {
 	return errorType == r.name
 }
 
-// failedOutcome returns the outcome of an attempt that failed.
 func failedOutcome(errorType, message string, retryable bool) outcome {
 	return outcome{err: &stepError{message: message, errorType: errorType, retryable: retryable}}
 }
 
-// typedFailure is failedOutcome for a type of handlerErrorTypes, which says whether
-// it is retryable.
+// typedFailure is failedOutcome for a type of handlerErrorTypes, which says whether it is retryable.
 func typedFailure(errorType, format string, args ...any) outcome {
 	i := slices.IndexFunc(handlerErrorTypes, func(r errorTypeRow) bool { return r.fits(errorType) })
 	return failedOutcome(errorType, fmt.Sprintf(format, args...), i >= 0 && handlerErrorTypes[i].retryable)
@@ -307,8 +271,7 @@ func resultTooLarge(limit int64) outcome {
 	return typedFailure(resultTooLargeType, "the reply is larger than worker.max_result_bytes, %d", limit)
 }
 
-// appendJSON appends the error as a JSON object with all members: an absent
-// status_code is null, an absent context {}.
+// appendJSON appends the error as a JSON object with all members: an absent status_code is null, an absent context {}.
 func (e *stepError) appendJSON(dst []byte) []byte {
 	o := jsonWriter{b: append(dst, '{')}
 	o.text("message", e.message)
@@ -326,8 +289,7 @@ func (e *stepError) appendJSON(dst []byte) []byte {
 // maxErrorText is how many bytes of a handler's text output an error keeps.
 const maxErrorText = 8 << 10
 
-// attach adds a handler's text output to the error's context, unless it is blank
-// or the context has the member already.
+// attach adds a handler's text output to the error's context, unless it is blank or the context has the member already.
 func (e *stepError) attach(member string, text []byte) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return
@@ -348,8 +310,7 @@ func (e *stepError) quote(text []byte) {
 	}
 }
 
-// cleanText makes text from outside safe to show: valid UTF-8, no NUL, no
-// credentials in URLs.
+// cleanText makes text from outside safe to show: valid UTF-8, no NUL, no credentials in URLs.
 func cleanText(text []byte) string {
 	s := strings.ToValidUTF8(string(redact(text)), "\ufffd")
 	return strings.ReplaceAll(s, "\x00", "\ufffd")

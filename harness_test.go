@@ -380,13 +380,35 @@ type answer struct {
 	body   []byte
 }
 
-// do sends a request, with a body as JSON.
-func (s *testServer) do(method, path, body string) *answer {
+// headerLines sets header lines, each "Name: value".
+func headerLines(h http.Header, lines ...string) {
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		h[http.CanonicalHeaderKey(name)] = append(h.Values(name), value)
+	}
+}
+
+// served returns what a handler answers to a request for localhost, with a body as JSON unless header lines say otherwise.
+func served(t testing.TB, h http.Handler, method, target, body string, lines ...string) *answer {
+	t.Helper()
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	headerLines(r.Header, lines...)
+	if r.Host = "localhost"; r.Header["Content-Type"] == nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return &answer{t, w.Code, w.Header(), w.Body.Bytes()}
+}
+
+// do sends a request, with a body as JSON and more header lines.
+func (s *testServer) do(method, path, body string, lines ...string) *answer {
 	s.t.Helper()
 	req := must(http.NewRequest(method, s.url+path, strings.NewReader(body)))(s.t)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	headerLines(req.Header, lines...)
 	resp := must(http.DefaultClient.Do(req))(s.t)
 	checkDeclared(s.t, s.surface, method, path, resp.StatusCode)
 	return readAnswer(s.t, resp)
@@ -406,12 +428,7 @@ func withCallers(callers map[string][]string) func(c *Config) {
 // as sends a request with an API key.
 func (s *testServer) as(key, method, path, body string) *answer {
 	s.t.Helper()
-	req := must(http.NewRequest(method, s.url+path, strings.NewReader(body)))(s.t)
-	req.Header.Set("X-API-Key", key)
-	req.Header.Set("Content-Type", "application/json")
-	resp := must(http.DefaultClient.Do(req))(s.t)
-	checkDeclared(s.t, s.surface, method, path, resp.StatusCode)
-	return readAnswer(s.t, resp)
+	return s.do(method, path, body, "X-API-Key: "+key)
 }
 
 func readAnswer(t testing.TB, resp *http.Response) *answer {
@@ -651,4 +668,113 @@ func checkLetters(t testing.TB, d *storedLetters, rows []dlqRow, now instant) {
 // appendTaskLine appends the line, without a checksum.
 func (t *task) appendTaskLine(b []byte) []byte {
 	return append(append(t.appendHead(b), t.log...), "]}"...)
+}
+
+func (a *answer) wantText(pairs ...string) {
+	a.t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		if got := a.text(pairs[i]); got != pairs[i+1] {
+			a.t.Errorf("%s: got %q; want %q in %s", pairs[i], got, pairs[i+1], a.body)
+		}
+	}
+}
+
+// The wire contract from package wire, for the tests of this package.
+
+// newAPIContract returns the document of a surface, to check answers with.
+func newAPIContract(t testing.TB, surface string) *wire.Contract {
+	t.Helper()
+	text := openAPIForSurface("X-API-Key", "/stepwell", surface)
+	prefix := ""
+	if surface == "mount" {
+		prefix = "/stepwell"
+	}
+	c := must(wire.NewContract(text, prefix))(t)
+	return c
+}
+
+// contracts holds the documents of all surfaces, by name.
+var contracts = sync.OnceValue(func() map[string]*wire.Contract {
+	all := map[string]*wire.Contract{}
+	for name, prefix := range map[string]string{"orchestration": "", "worker": "", "mount": "/stepwell"} {
+		contract, err := wire.NewContract(openAPIForSurface("X-API-Key", "/stepwell", name), prefix)
+		if err != nil {
+			panic(err)
+		}
+		all[name] = contract
+	}
+	return all
+})
+
+// checkDeclared fails the test if the document of a surface does not declare that an operation may
+// answer with a status.
+func checkDeclared(t testing.TB, surface, method, path string, status int) {
+	t.Helper()
+	if surface == "orchestration" && strings.HasPrefix(path, "/stepwell") {
+		surface = "mount"
+	}
+	path, _, _ = strings.Cut(path, "?")
+	if c := contracts()[surface]; c != nil {
+		if err := c.Undeclared(method, path, status); err != nil {
+			t.Errorf("%s %s: %v", method, path, err)
+		}
+	}
+}
+
+// contractProblem returns what is wrong with the answer to a request like "GET /path".
+func contractProblem(c *wire.Contract, a *answer, request string) error {
+	return c.Problem(&wire.Answer{Code: a.status, Header: a.header, Body: a.body, Request: request})
+}
+
+// checkShape fails the test for every member of a body that is missing or does not match the
+// shape, a kind of wire.Problems.
+func checkShape(t *testing.T, shape string, body []byte) {
+	t.Helper()
+	if _, err := wire.CheckShape(shape, body); err != nil {
+		t.Errorf("%s: %v in %s", shape, err, body)
+	}
+}
+
+// TestSchemasUseKnownKeywords checks that the schemas contain no keyword that would be ignored,
+// and say of each object which members it may have.
+func TestSchemasUseKnownKeywords(t *testing.T) {
+	sequential(t)
+	t.Parallel()
+	eachOpenAPIDocument(t, func(t *testing.T, _ string, doc map[string]any) {
+		var visit func(path string, schema any)
+		visit = func(path string, schema any) {
+			if _, ok := schema.(bool); ok {
+				return // which allows every value, or none
+			}
+			s, ok := schema.(map[string]any)
+			if !ok {
+				t.Errorf("%s: got %s; want a schema", path, wire.Text(schema))
+				return
+			}
+			types, names := wire.Text(s["type"]), s["properties"] != nil || s["additionalProperties"] != nil
+			if strings.Contains(types, `"object"`) && !names {
+				t.Errorf("%s: got an object that names neither its members nor additionalProperties", path)
+			}
+			for word, v := range s {
+				if !slices.Contains(wire.SchemaKeywords, word) {
+					t.Errorf("%s: got keyword %q, which no check knows", path, word)
+				}
+				switch word {
+				case "items", "additionalProperties":
+					visit(path+"."+word, v)
+				case "anyOf", "oneOf":
+					for _, alternative := range v.([]any) {
+						visit(path+"."+word, alternative)
+					}
+				case "properties":
+					for name, member := range v.(map[string]any) {
+						visit(path+"."+name, member)
+					}
+				}
+			}
+		}
+		for name, schema := range doc["components"].(map[string]any)["schemas"].(map[string]any) {
+			visit(name, schema)
+		}
+	})
 }

@@ -1,34 +1,29 @@
-// Stepwell is a workflow orchestration service in one binary: tasks are runs of
-// templates, whose steps form a dependency graph; it keeps them in a journal on
-// disk, runs their steps, and serves an HTTP API for the orchestration and the
-// worker role.
+// Stepwell is a workflow orchestration service in one binary: tasks are runs of templates, whose steps form a
+// dependency graph; it keeps them in a journal on disk, runs their steps, and serves an HTTP API for the orchestration
+// and the worker role.
 //
-// The process family starts the service and implements the command line. It may
-// use everything.
+// The process family starts the service and implements the command line. It may use everything.
 //
 //	main.go           the process, its commands, exit codes, openapi
 //	cli.go            the command line: parsing, help, options
-//	cli_output.go     printing output: tables, JSON documents, styles
-//	cli_terminal.go   the door to the terminal
+//	cli_output.go     printing output: tables, JSON documents, styles; the door to the terminal
 //	cli_completion.go completion
 //	cli_client.go     the client of a service: calls, credentials, names of tasks
 //	cli_auth.go       auth: keys, tokens, permissions
 //	cli_config.go     config, and the flags of keys
 //	cli_store.go      store: check, compact, export, import
-//	cli_serve.go      serve
+//	cli_serve.go      serve; signals, lifetime
 //	cli_log.go        the queue before standard error, for the log
-//	cli_signals.go    signals, lifetime
 //	cli_reload.go     watching templates to reload them
 //	cli_run.go        run: a workflow without a server
-//	cli_answer.go     the answers of a person in a run
+//	cli_explore.go    explore: faults of a workflow
 //	cli_task.go       task
-//	cli_step.go       step
+//	cli_step.go       step; the answers of a person in a run
 //	cli_watch.go      watching a task, as a picture or lines
 //	cli_dlq.go        dlq
-//	cli_audit.go      audit: acts of operators
 //	cli_events.go     events: deliveries to subscribers
 //	cli_bulk.go       bulk flags, acting on many
-//	cli_find.go       find
+//	cli_find.go       find; audit: acts of operators
 //	cli_template.go   template
 //	cli_analytics.go  analytics: performance, bottlenecks; failures
 //	cli_health.go     health, healthcheck
@@ -37,6 +32,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -194,6 +190,7 @@ func commands() command {
 	return command{name: "stepwell", help: "a workflow orchestration service in one binary", commands: []command{
 		serveCommand(),
 		runCommand(),
+		exploreCommand(),
 		taskCommands(),
 		stepCommands(),
 		dlqCommands(),
@@ -278,31 +275,33 @@ func (p *process) printVersion() error {
 
 // licenseTexts are the licenses of the modules in the program, by their paths, and of Go.
 //
-//go:embed licenses
+//go:embed docs/licenses
 var licenseTexts embed.FS
 
 func (p *process) printLicenses() error {
-	return fs.WalkDir(licenseTexts, "licenses", func(path string, e fs.DirEntry, err error) error {
+	return fs.WalkDir(licenseTexts, "docs/licenses", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
 		text, _ := licenseTexts.ReadFile(path) // embedded, so there is no error
-		name := strings.TrimSuffix(strings.TrimPrefix(path, "licenses/"), ".txt")
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "docs/licenses/"), ".txt")
 		_, err = fmt.Fprintf(p.stdout, "== %s ==\n\n%s\n", name, text)
 		return err
 	})
 }
 
+// commit is the revision that a build without version control names, such as that of the image: -ldflags "-X main.commit=…".
+var commit string
+
 // builtCommit names the commit that a program was built from. "go run" and tests record none.
 func builtCommit(info *debug.BuildInfo) string {
-	if info == nil {
-		return "no commit"
-	}
 	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
+	if info != nil {
+		for _, s := range info.Settings {
+			settings[s.Key] = s.Value
+		}
 	}
-	revision := settings["vcs.revision"]
+	revision := cmp.Or(settings["vcs.revision"], commit)
 	if revision == "" {
 		return "no commit"
 	}

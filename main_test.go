@@ -3,14 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -50,35 +49,6 @@ func TestGarbageIsBounded(t *testing.T) {
 	}
 }
 
-func TestServeHelpShowsEveryFlag(t *testing.T) {
-	var out bytes.Buffer
-	if _, err := parseServeArgs([]string{"--help"}, &out); !errors.Is(err, flag.ErrHelp) {
-		t.Fatalf("got %v; want flag.ErrHelp", err)
-	}
-	flags := []string{"config FILE", "ready-file FILE", "print-ready", "quiet"}
-	for _, k := range configKeys {
-		if k.flag != "" {
-			flags = append(flags, strings.TrimSpace(k.flag+" "+k.operand))
-		}
-	}
-	for _, f := range flags {
-		if !strings.Contains(out.String(), "\n  --"+f+"\n") {
-			t.Errorf("got no --%s in the help; want it", f)
-		}
-	}
-}
-
-func TestServeUsageErrors(t *testing.T) {
-	for _, args := range [][]string{
-		{"--nope"}, {"--data"}, {"nope"}, {"--print-ready=x"}, {"--config", ""}, {"--memory", "false"},
-	} {
-		a, err := parseServeArgs(args, nil)
-		if _, ok := errors.AsType[*usageError](err); !ok || a != nil {
-			t.Errorf("%q: got %v, %v; want a *usageError", args, a, err)
-		}
-	}
-}
-
 // runConfig runs "stepwell config" with the variables given, after their names.
 func runConfig(env map[string]string, args ...string) (stdout string, err error) {
 	in := configInput{env: env}
@@ -93,49 +63,6 @@ func writeConfigFiles(t *testing.T, files map[string]string) {
 	t.Chdir(t.TempDir())
 	for name, text := range files {
 		noError(t, os.WriteFile(filepath.FromSlash(name), []byte(text), 0o600))
-	}
-}
-
-func TestConfigShow(t *testing.T) {
-	writeConfigFiles(t, oneConfigFile(
-		"[worker.handlers]", "'Pay::*' = 'http://localhost:1'", "[templates]", `dirs = ["a\u001bb"]`))
-	env := map[string]string{"STEPWELL_STORE__PATH": "x"}
-	out := must(runConfig(env, "show", "--listen", ":0", "--quiet"))(t)
-	var got []string
-	for line := range strings.Lines(out) {
-		got = append(got, strings.Join(strings.Fields(line), " "))
-	}
-	text := "\n" + strings.Join(got, "\n") + "\n"
-	for _, want := range []string{
-		`KEY VALUE SOURCE`,
-		`orchestration.web.listen ":0" flag --listen`,
-		`worker.handlers."Pay::*" "http://localhost:1" stepwell.toml:2`,
-		`worker.http_headers {} default`,
-		`templates.dirs ["a\U0000001Bb"] stepwell.toml:4`,
-		`store.path "x" env STEPWELL_STORE__PATH`,
-		`engine.jitter true default`,
-		`web.max_connections 3000 default`,
-	} {
-		if !strings.Contains(text, "\n"+want+"\n") {
-			t.Errorf("got %s\nwant the line %s", text, want)
-		}
-	}
-}
-
-func TestConfigShowHidesSecrets(t *testing.T) {
-	const secret = "hunter2"
-	writeConfigFiles(t, oneConfigFile(
-		"[worker]", "http_proxy = 'http://me:hunter2@proxy:3128'", "default_handler = 'https://hunter2@h/x'",
-		"[worker.http_headers]", "Authorization = 'Bearer hunter2'", "[worker.exec_env]", "KEY = 'hunter2'",
-		"[worker.handlers]", "A = 'https://me:hunter2@h/x'", "B = 'https://h/x?key=hunter2'",
-		"'http://me:hunter2@h' = 'builtin:echo'",
-	))
-	env := map[string]string{"STEPWELL_WORKER__HTTP_HEADERS": `{"X-Key": "hunter2"}`}
-	for _, args := range [][]string{{"show"}, {"show", "-o", "json"}} {
-		out, err := runConfig(env, args...)
-		if err != nil || strings.Contains(out, secret) || !strings.Contains(out, redactedText) {
-			t.Errorf("%q: got %s, %v; want nothing secret", args, out, err)
-		}
 	}
 }
 
@@ -206,27 +133,7 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-func TestConfigUsage(t *testing.T) {
-	t.Chdir(t.TempDir())
-	for _, args := range [][]string{{}, {"nope"}, {"show", "x"}, {"show", "-o", "yaml"}, {"validate", "--nope"}} {
-		if _, err := runConfig(nil, args...); !isConfigUsage(err) {
-			t.Errorf("%q: got %v; want a *usageError", args, err)
-		}
-	}
-	for _, args := range [][]string{{"help"}, {"--help"}, {"show", "-h"}, {"validate", "--help"}} {
-		if out, err := runConfig(nil, args...); err != nil || !strings.HasPrefix(out, "usage: stepwell config ") {
-			t.Errorf("%q: got %q, %v; want help", args, out, err)
-		}
-	}
-}
-
-func isConfigUsage(err error) bool {
-	_, ok := errors.AsType[*usageError](err)
-	return ok
-}
-
 func TestBuiltCommit(t *testing.T) {
-	t.Parallel()
 	revision := debug.BuildSetting{Key: "vcs.revision", Value: "69f7c92d5ac49bb42ad304a2d635c2e29690b24c"}
 	for _, tt := range []struct {
 		info *debug.BuildInfo
@@ -241,6 +148,11 @@ func TestBuiltCommit(t *testing.T) {
 		if got := builtCommit(tt.info); got != tt.want {
 			t.Errorf("got %q; want %q", got, tt.want)
 		}
+	}
+	defer func(before string) { commit = before }(commit)
+	commit = "0123456789abcdef" // as -ldflags sets it
+	if got := builtCommit(&debug.BuildInfo{}); got != "commit 0123456789ab" {
+		t.Errorf("got %q; want the commit of the build", got)
 	}
 }
 
@@ -334,4 +246,32 @@ func TestExitCodesOfCommands(t *testing.T) {
 var urlExamples = map[string]string{
 	"fixture clock":  "fixture clock next",
 	"template graph": "template graph demo/diamond",
+	"store export":   "store export -",
+}
+
+// TestWords refuses the words in testdata/words.txt in sources, documentation and openapi.json.
+func TestWords(t *testing.T) {
+	sequential(t)
+	t.Parallel()
+	var pages []string
+	for _, pattern := range []string{"*.go", "*.md", "docs/*.md", "docs/*/*.md", "tasker/*.*", "examples/*/*.md", "packages/*/*.md",
+		"openapi.json", "web/*/*.js"} {
+		pages = append(pages, must(filepath.Glob(pattern))(t)...)
+	}
+	for line := range strings.Lines(string(readFile(t, "testdata/words.txt"))) {
+		pattern, instead, ok := strings.Cut(strings.TrimSpace(line), "\t")
+		if !ok {
+			continue
+		}
+		rule := regexp.MustCompile("(?m)" + pattern)
+		for _, page := range pages {
+			if strings.HasSuffix(page, "_test.go") || page == "CHANGELOG.md" {
+				continue
+			}
+			text := readFile(t, page)
+			for _, at := range rule.FindAllIndex(text, -1) {
+				t.Errorf("%s:%d: %q: write: %s", page, 1+bytes.Count(text[:at[0]], []byte("\n")), text[at[0]:at[1]], instead)
+			}
+		}
+	}
 }

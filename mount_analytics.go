@@ -20,15 +20,8 @@ const (
 
 const (
 	maxSlowest = 10 // the entries of each list
-	adviceFrom = 5  // the executions that a recommendation requires
+	adviceFrom = 5  // the attempts of a step that a recommendation requires
 )
-
-// mountAnalytics computes the figures of one service, and keeps recent answers.
-type mountAnalytics struct {
-	service     *service
-	performance answerCache[struct{}, mountPerformanceView]
-	bottlenecks answerCache[bottleneckQuery, mountBottlenecksView]
-}
 
 // bottleneckQuery is a query of the bottlenecks, and the key of its cached answer.
 type bottleneckQuery struct {
@@ -47,20 +40,20 @@ func (q bottleneckQuery) cacheKey() string {
 	return "bottlenecks?" + v.Encode()
 }
 
-// answerPerformance returns the performance figures, at most performanceTTL old.
-func (s *mountAnalytics) answerPerformance() (mountPerformanceView, error) {
-	v, hit, err := s.performance.get(struct{}{}, s.service.clock, performanceTTL, s.computePerformance)
+// performance answers with the performance figures, at most performanceTTL old.
+func (a *mountAPI) performance(_ *responseWriter, _ *http.Request) (any, error) {
+	v, hit, err := a.performanceAnswers.get(struct{}{}, a.surface.svc.clock, performanceTTL, a.surface.svc.mountPerformance)
 	v.CacheInfo = cacheInfoView{hit, "performance", int(performanceTTL.Seconds())}
 	return v, err
 }
 
-func (s *mountAnalytics) computePerformance() (v mountPerformanceView, err error) {
-	now := s.service.clock.now()
-	figures, states := s.service.store.figures()
+func (s *service) mountPerformance() (v mountPerformanceView, err error) {
+	now := s.clock.now()
+	figures, states := s.store.figures()
 	day := figures.total(figureFilter{}, hoursAgo(now, 24))
 	v.SystemOverview = systemOverviewView{
-		ActiveTasks: states.active(), TotalNamespaces: len(s.service.templates.registry().namespaces()),
-		UniqueTaskTypes: len(s.service.templates.registry().byName), SystemHealthScore: day.health(),
+		ActiveTasks: states.active(), TotalNamespaces: len(s.templates.registry().namespaces()),
+		UniqueTaskTypes: len(s.templates.registry().byName), SystemHealthScore: day.health(),
 	}
 	v.PerformanceTrends = trendsView{
 		figures.total(figureFilter{}, hoursAgo(now, 1)).trend(),
@@ -78,16 +71,19 @@ func (r *figureRow) trend() trendView {
 	}
 }
 
-func (r *figureRow) telemetry() telemetryView {
-	c := &r.counts
-	return telemetryView{
-		TasksCreated: c[tasksCreated], TasksCompleted: c[tasksCompleted],
-		TasksFailed: c[tasksFailed], TasksCancelled: c[tasksCancelled],
-		StepsCreated: c[stepsCreated], StepsCompleted: c[stepsCompleted], StepsFailed: c[stepsFailed],
-		StepsCancelled: c[stepsCancelled], StepsResolvedManually: c[stepsResolved],
-		AttemptsEnded: c[attemptsEnded], AttemptsFailed: c[attemptsFailed],
-		RetriesEnded: c[retriesEnded], RetriesSucceeded: c[retriesSucceeded],
+// telemetry returns the counts of transitions by name.
+func (r *figureRow) telemetry() map[string]uint64 {
+	v := map[string]uint64{}
+	for f, name := range figureNames {
+		switch figure(f) {
+		case attemptsMeasured, attemptMicros, dependencyWaits, dependencyMicros: // for averages, which other answers have
+		case stepsResolved:
+			v["steps_resolved_manually"] = r.counts[f]
+		default:
+			v[name] = r.counts[f]
+		}
 	}
+	return v
 }
 
 // The edges of the distribution in microseconds, and the ranges between them.
@@ -96,19 +92,27 @@ var (
 	distributionRanges = []string{"<10ms", "10ms-100ms", "100ms-1s", "1s-10s", "10s-1m", "1m-10m", "10m-1h", ">=1h"}
 )
 
-// answerBottlenecks returns what was slow or failed, at most bottlenecksTTL old.
-func (s *mountAnalytics) answerBottlenecks(q bottleneckQuery) (mountBottlenecksView, error) {
-	v, hit, err := s.bottlenecks.get(q, s.service.clock, bottlenecksTTL, func() (mountBottlenecksView, error) {
-		return s.computeBottlenecks(q)
+// bottlenecks answers with what was slow or failed, at most bottlenecksTTL old.
+func (a *mountAPI) bottlenecks(_ *responseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	asked := bottleneckQuery{
+		figureFilter{namespace: q.text("namespace"), name: q.text("name"), version: q.text("version")},
+		q.number("period", 24, 1, keptHours),
+	}
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	v, hit, err := a.bottleneckAnswers.get(asked, a.surface.svc.clock, bottlenecksTTL, func() (mountBottlenecksView, error) {
+		return a.surface.svc.mountBottlenecks(asked), nil
 	})
-	v.CacheInfo = cacheInfoView{hit, q.cacheKey(), int(bottlenecksTTL.Seconds())}
+	v.CacheInfo = cacheInfoView{hit, asked.cacheKey(), int(bottlenecksTTL.Seconds())}
 	return v, err
 }
 
-func (s *mountAnalytics) computeBottlenecks(q bottleneckQuery) (mountBottlenecksView, error) {
-	now := s.service.clock.now()
+func (s *service) mountBottlenecks(q bottleneckQuery) mountBottlenecksView {
+	now := s.clock.now()
 	from := hoursAgo(now, q.hours)
-	figures, _ := s.service.store.figures()
+	figures, _ := s.store.figures()
 	// slowest sorts and drops entries in place, so it gets clones of these.
 	tasks, steps := figures.byTemplate(q.figureFilter, from), figures.byStep(q.figureFilter, from)
 	sum := figures.total(q.figureFilter, from)
@@ -128,10 +132,12 @@ func (s *mountAnalytics) computeBottlenecks(q bottleneckQuery) (mountBottlenecks
 			},
 		},
 		PerformanceDistribution: sum.distribution(),
-		Recommendations:         s.adviceFor(q, tasks, steps),
-		Scope:                   scopeView{q.namespace, q.name, q.version}, AnalysisPeriodHours: q.hours,
+		Recommendations: recommendations(s.store.count(&taskFilter{
+			namespace: q.namespace, name: q.name, version: q.version, states: setOf(taskBlockedByFailures),
+		}), slowest(slices.Clone(steps), (*figureRow).attempts, adviceFrom)),
+		Scope: scopeView{q.namespace, q.name, q.version}, AnalysisPeriodHours: q.hours,
 		AnalysisPeriodStart: zonedTime(hourStart(from)), GeneratedAt: zonedTime(now),
-	}, nil
+	}
 }
 
 // taskTypes returns the number of different names of the templates.
@@ -154,8 +160,7 @@ func mostBlocked(all []namedFigures) []blockedStepView {
 	})
 }
 
-// distribution counts by the histogram's bins: percentiles and the edges of the
-// buckets are at most 6 % off.
+// distribution counts by the histogram's bins: percentiles and the edges of the buckets are at most 6 % off.
 func (r *figureRow) distribution() distributionView {
 	seconds := func(q float64) float64 { return microSeconds(r.times.quantile(q)) }
 	v := distributionView{Percentiles: map[string]float64{
@@ -165,33 +170,6 @@ func (r *figureRow) distribution() distributionView {
 		v.DistributionBuckets = append(v.DistributionBuckets, bucketView{distributionRanges[i], n})
 	}
 	return v
-}
-
-// adviceFor returns recommendations for the scope of a query.
-func (s *mountAnalytics) adviceFor(q bottleneckQuery, tasks, steps []namedFigures) []string {
-	var states stateCounts
-	// Recommendations look at no other state.
-	states.tasks[taskBlockedByFailures] = s.service.store.count(&taskFilter{
-		namespace: q.namespace, name: q.name, version: q.version, states: setOf(taskBlockedByFailures),
-	})
-	return recommendations(slowest(slices.Clone(tasks), (*figureRow).executions, adviceFrom),
-		slowest(slices.Clone(steps), (*figureRow).attempts, adviceFrom), &states)
-}
-
-func (a *mountAPI) performance(_ *responseWriter, _ *http.Request) (any, error) {
-	return a.analytics.answerPerformance()
-}
-
-func (a *mountAPI) bottlenecks(_ *responseWriter, r *http.Request) (any, error) {
-	q := queryOf(r)
-	asked := bottleneckQuery{
-		figureFilter{namespace: q.text("namespace"), name: q.text("name"), version: q.text("version")},
-		q.number("period", 24, 1, keptHours),
-	}
-	if err := q.done(); err != nil {
-		return nil, err
-	}
-	return a.analytics.answerBottlenecks(asked)
 }
 
 // The views. Durations are in seconds.
@@ -207,7 +185,7 @@ type cacheInfoView struct {
 type mountPerformanceView struct {
 	SystemOverview    systemOverviewView `json:"system_overview"`
 	PerformanceTrends trendsView         `json:"performance_trends"`
-	TelemetryInsights telemetryView      `json:"telemetry_insights"`
+	TelemetryInsights map[string]uint64  `json:"telemetry_insights"` // over all time, across restarts
 	GeneratedAt       zonedTime          `json:"generated_at"`
 	CacheInfo         cacheInfoView      `json:"cache_info"`
 }
@@ -238,23 +216,6 @@ type trendView struct {
 	StepThroughput  uint64  `json:"step_throughput"`
 }
 
-// telemetryView counts transitions over all time, across restarts.
-type telemetryView struct {
-	TasksCreated          uint64 `json:"tasks_created"`
-	TasksCompleted        uint64 `json:"tasks_completed"`
-	TasksFailed           uint64 `json:"tasks_failed"` // entered blocked_by_failures or error
-	TasksCancelled        uint64 `json:"tasks_cancelled"`
-	StepsCreated          uint64 `json:"steps_created"`
-	StepsCompleted        uint64 `json:"steps_completed"`
-	StepsFailed           uint64 `json:"steps_failed"` // permanently
-	StepsCancelled        uint64 `json:"steps_cancelled"`
-	StepsResolvedManually uint64 `json:"steps_resolved_manually"`
-	AttemptsEnded         uint64 `json:"attempts_ended"`
-	AttemptsFailed        uint64 `json:"attempts_failed"`
-	RetriesEnded          uint64 `json:"retries_ended"`
-	RetriesSucceeded      uint64 `json:"retries_succeeded"`
-}
-
 // mountBottlenecksView is the answer of /analytics/bottlenecks.
 type mountBottlenecksView struct {
 	ScopeSummary            scopeSummaryView       `json:"scope_summary"`
@@ -268,8 +229,7 @@ type mountBottlenecksView struct {
 	CacheInfo               cacheInfoView          `json:"cache_info"`
 }
 
-// scopeSummaryView counts the tasks created, and the template names, whatever the
-// version, that had any activity.
+// scopeSummaryView counts the tasks created, and the template names, whatever the version, that had any activity.
 type scopeSummaryView struct {
 	TotalTasks      uint64 `json:"total_tasks"`
 	UniqueTaskTypes int    `json:"unique_task_types"`

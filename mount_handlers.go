@@ -117,7 +117,6 @@ func (r *registry) handlerNamespace(name string) handlerNamespace {
 	return v
 }
 
-// handlersOf returns the versions of each handler of a namespace.
 func (r *registry) handlersOf(namespace string) (handlers [][]*template) {
 	for _, t := range r.sorted {
 		if versions := r.versions(t.namespace, t.name); t.namespace == namespace && versions[0] == t {
@@ -162,8 +161,7 @@ func handlerSummaryOf(versions []*template) handlerSummary {
 	}
 }
 
-// handlerID derives the id from the template's identity: every service gives the
-// same one.
+// handlerID derives the id from the template's identity: every service gives the same one.
 func (t *template) handlerID() uuid { return stableID("handler", t.namespace, t.name, t.version) }
 
 func indexesOf[E any](s []E) []int {

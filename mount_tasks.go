@@ -16,14 +16,10 @@ func readNested(r *http.Request, name string) ([]byte, error) {
 		return nil, err
 	}
 	f := fieldReader{}
-	for key, raw := range jsonMembers(body) {
-		if key != name || jsonKind(raw) == 'n' {
-			continue
-		}
+	if raw := objectMember(body, name); raw != nil && jsonKind(raw) != 'n' {
 		if body = raw; jsonKind(raw) != '{' {
 			f.complain(name, "must be an object")
 		}
-		break
 	}
 	return body, f.failure("the request is refused")
 }
@@ -41,7 +37,7 @@ func (a *mountAPI) createTask(w *responseWriter, r *http.Request) (any, error) {
 func (a *mountAPI) listTasks(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	rights := q.mountRights(r)
-	page, err := a.surface.page(w, r, q, a.link(r, "/tasks"), briefStates, briefWords)
+	page, err := a.surface.page(w, r, q, briefStates, briefWords)
 	return mountListView{page, rights}, err
 }
 
@@ -71,7 +67,7 @@ func (a *mountAPI) getTask(w *responseWriter, r *http.Request) (any, error) {
 			return nil, err
 		}
 		v.more = &mountAnalysisView{}
-		v.more.Dependencies, v.more.Analysis = analyzeTask(t, a.surface.svc.clock.now())
+		v.more.Dependencies, v.more.Analysis = analyzeTask(t, t, a.surface.svc.clock.now())
 		return v, nil
 	}
 	return a.surface.ofTask(w, r, t, a.surface.svc.clock.now(), v), nil
@@ -134,8 +130,7 @@ func (a *mountAPI) adjustStep(w *responseWriter, r *http.Request) (any, error) {
 	return a.surface.taskAnswer(w, r, t, err, func(instant) any { return mountStepView{t, i, mountRightsOf(r)} })
 }
 
-// parseAdjustment reads {"retry_limit"?: 1–100, "inputs"?: object}. At least one
-// of them is required.
+// parseAdjustment reads {"retry_limit"?: 1–100, "inputs"?: object}. At least one of them is required.
 func parseAdjustment(body []byte) (*adjustment, error) {
 	f, by := fieldReader{}, &adjustment{}
 	for key, raw := range jsonMembers(body) {

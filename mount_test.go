@@ -15,6 +15,7 @@ import (
 	"stepwell/e2e/wire"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestMountPaths(t *testing.T) {
@@ -77,30 +78,18 @@ func TestMountLinks(t *testing.T) {
 			if !trusted {
 				want = ""
 			}
-			r := httptest.NewRequest("POST", "/stepwell/tasks", strings.NewReader(`{"name":"diamond","namespace":"demo"}`))
-			r.Header.Set("Content-Type", "application/json")
-			r.Header.Set("X-Forwarded-Prefix", given)
-			w := httptest.NewRecorder()
-			newOrchestrationAPI(s, nil).ServeHTTP(w, r)
-			if got := w.Header().Get("Location"); !strings.HasPrefix(got, want+"/stepwell/tasks/") {
+			a := served(t, newOrchestrationAPI(s, nil), "POST", "/stepwell/tasks", `{"name":"diamond","namespace":"demo"}`,
+				"X-Forwarded-Prefix: "+given)
+			if got := a.header.Get("Location"); !strings.HasPrefix(got, want+"/stepwell/tasks/") {
 				t.Errorf("trusted %v, prefix %q: got %s; want one below %s/stepwell", trusted, given, got, want)
 			}
 		}
 	}
 }
 
-// TestMountErrorsOfEveryKind checks the form of each kind of failure.
-func TestMountErrorsOfEveryKind(t *testing.T) {
-	for k := range failureForms {
-		body := must(json.Marshal(mountError(failf(failureKind(k), "no"), "", 0)))(t)
-		checkShape(t, "MountError", body)
-	}
-}
-
 // wantMountError checks an answer against the surface's form of errors.
-func wantMountError(t *testing.T, w *httptest.ResponseRecorder, status int, kind string) {
+func wantMountError(t *testing.T, a *answer, status int, kind string) {
 	t.Helper()
-	a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
 	a.want(status)
 	checkShape(t, "MountError", a.body)
 	if a.text("error.type") != kind || a.get("error.request_id") != nil {
@@ -116,18 +105,14 @@ func TestMountStarting(t *testing.T) {
 	parts := testParts(t, serviceTest{})
 	parts.shows = new(readProgress)
 	a := newOrchestrationAPI(startingService(&parts), nil)
-	ask := func(path string) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		a.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-		return w
-	}
+	ask := func(path string) *answer { return served(t, a, "GET", path, "") }
 	contract := newAPIContract(t, "mount")
 	for path, want := range map[string]int{"/stepwell/health/live": 200, "/stepwell/health/ready": 503, "/stepwell": 200} {
-		w := ask(path)
-		if w.Code != want {
-			t.Errorf("%s: got %d; want %d", path, w.Code, want)
+		a := ask(path)
+		if a.status != want {
+			t.Errorf("%s: got %d; want %d", path, a.status, want)
 		}
-		if err := contractProblem(contract, &answer{t, w.Code, w.Header(), w.Body.Bytes()}, "GET "+path); err != nil {
+		if err := contractProblem(contract, a, "GET "+path); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -144,26 +129,20 @@ func TestMountFailures(t *testing.T) {
 	api := newOrchestrationAPI(s, nil)
 	fall := func(*responseWriter, *http.Request) (any, error) { panic("oops") }
 	api.mount.surface.handle([]route{{"GET /stepwell/panic", public, fall}})
-	ask := func(method, path, body string) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest(method, path, strings.NewReader(body))
-		r.Header.Set("Content-Type", "application/json")
-		api.ServeHTTP(w, r)
-		return w
-	}
+	ask := func(method, path, body string) *answer { return served(t, api, method, path, body) }
 	wantMountError(t, ask("GET", "/stepwell/panic", ""), 500, "InternalError")
 	if !strings.Contains(log.String(), "oops") {
 		t.Errorf("got log %s; want the panic in it", log)
 	}
 	s.finish(context.Background())
-	w := ask("POST", "/stepwell/tasks", `{"name":"diamond","namespace":"demo"}`)
-	wantMountError(t, w, 503, "ServiceUnavailable")
-	if w.Header().Get("Retry-After") == "" {
+	a := ask("POST", "/stepwell/tasks", `{"name":"diamond","namespace":"demo"}`)
+	wantMountError(t, a, 503, "ServiceUnavailable")
+	if a.header.Get("Retry-After") == "" {
 		t.Error("got no Retry-After")
 	}
 	for _, path := range []string{"/stepwell/health/ready", "/stepwell/health/status"} {
-		if w := ask("GET", path, ""); w.Code != 503 || w.Header().Get("Cache-Control") != "no-store" {
-			t.Errorf("%s: got %d, %v; want 503, not stored", path, w.Code, w.Header())
+		if a := ask("GET", path, ""); a.status != 503 || a.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: got %d, %v; want 503, not stored", path, a.status, a.header)
 		}
 	}
 }
@@ -231,56 +210,6 @@ func TestMountAuthenticator(t *testing.T) {
 	}
 }
 
-// TestMountAgreesOnGrowingTasks does the same with tasks that gain steps.
-func TestMountAgreesOnGrowingTasks(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(8) {
-		w := newGrowthWorld(t, 1000+seed)
-		api := newOrchestrationAPI(w.s, nil)
-		checkAgreement(t, api, w.id.String())
-		for range 20 {
-			w.operate()
-			if api.surface.svc != w.s { // it was restarted
-				api = newOrchestrationAPI(w.s, nil)
-			}
-			checkAgreement(t, api, w.id.String())
-		}
-		closeTestService(t, w.s)
-	}
-}
-
-// TestMountAgreesOnClaimedSteps compares a step that an outside actor has claimed,
-// with inputs and a limit that an operator set.
-func TestMountAgreesOnClaimedSteps(t *testing.T) {
-	s := newTestServer(t, serviceTest{extra: []string{testTemplate("x", stepSpec{name: "a", callable: "Outside::A"})}})
-	api := newOrchestrationAPI(s.svc, nil)
-	id := s.create(`{"namespace":"t","name":"x","context":{"n":1}}`)
-	step := "/stepwell/tasks/" + id + "/workflow_steps/" + s.do("GET", "/stepwell/tasks/"+id, "").text("steps.0.id")
-	s.do("PATCH", step, `{"inputs":{"n":2},"retry_limit":9}`).want(200)
-	c := s.claimOne(`{"callables":["Outside::A"]}`)
-	checkAgreement(t, api, id)
-	a := s.do("GET", step, "").want(200)
-	if got := a.text("status") + a.text("in_process") + a.text("attempts") + wire.Text(a.get("inputs")); got != `in_progresstrue1{"n":2}` {
-		t.Errorf("a claimed step: got %s; want it in progress, with the inputs that were set", a.body)
-	}
-	a = s.do("PATCH", step, `{"retry_limit":1,"inputs":{"n":3}}`).want(200) // for the attempts after the one that runs
-	if a.text("retry_limit") != "1" || a.text("in_process") != "true" {
-		t.Errorf("got %s; want it in progress, with the limit lowered", a.body)
-	}
-	s.answer(c, "fail", `,"error":{"message":"no","error_type":"E","retryable":true}`).want(200)
-	checkAgreement(t, api, id)
-	a = s.do("GET", step, "").want(200)
-	if got := a.text("status") + a.text("retry_eligible") + a.text("results.error_class"); got != "errorfalseE" {
-		t.Errorf("got %s; want it in error for good, with the limit lowered meanwhile", a.body)
-	}
-	s.do("PATCH", step, `{"retry_limit":2}`).want(200)
-	checkAgreement(t, api, id)
-	if c := s.claimOne(`{"callables":["Outside::A"]}`); c.Step.Attempt != 2 {
-		t.Errorf("got attempt %d; want the second", c.Step.Attempt)
-	}
-	checkAgreement(t, api, id)
-}
-
 // agreeing lists the members that must be equal, by their names at the mount point.
 var (
 	agreeingTask = map[string]string{
@@ -296,13 +225,12 @@ var (
 	}
 )
 
-func checkAgreement(t *testing.T, api http.Handler, id string) {
+func checkAgreement(t testing.TB, api http.Handler, id string) {
 	t.Helper()
 	ask := func(path string, into any) {
-		w := httptest.NewRecorder()
-		api.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-		if err := json.Unmarshal(w.Body.Bytes(), into); w.Code != 200 || err != nil {
-			t.Fatalf("GET %s: got %d, %v: %s", path, w.Code, err, w.Body)
+		a := served(t, api, "GET", path, "")
+		if err := json.Unmarshal(a.body, into); a.status != 200 || err != nil {
+			t.Fatalf("GET %s: got %d, %v: %s", path, a.status, err, a.body)
 		}
 	}
 	var mount, role map[string]any
@@ -348,7 +276,7 @@ func checkAgreement(t *testing.T, api http.Handler, id string) {
 	}
 }
 
-func wantAgreement(t *testing.T, members map[string]string, mount, role map[string]any) {
+func wantAgreement(t testing.TB, members map[string]string, mount, role map[string]any) {
 	t.Helper()
 	for at, of := range members {
 		got, ok := mount[at]
@@ -359,33 +287,6 @@ func wantAgreement(t *testing.T, members map[string]string, mount, role map[stri
 }
 
 // Authentication at the mount point, where it differs from that of the role.
-
-// TestMountAuthenticatesAlone gives role and mount point different keys: neither
-// accepts the other's credentials.
-func TestMountAuthenticatesAlone(t *testing.T) {
-	svc := newTestService(t, serviceTest{clock: newVirtualClock(authTestNow), log: &logLines{}, config: func(c *Config) {
-		a, b := &c.Orchestration.Web.Auth, &c.Mount.Auth
-		a.Enabled, a.JWTPublicKey = true, publicPEM(t, authKeys().rsa)
-		b.Enabled, b.JWTPublicKey = true, publicPEM(t, authKeys().rsa2)
-	}})
-	api := newOrchestrationAPI(svc, nil)
-	claims, header := claimsWith("permissions", `["tasks:list"]`), `{"alg":"RS256","typ":"JWT"}`
-	tokens := map[string]string{
-		"GET /v1/tasks":       signedText(t, "RS256", authKeys().rsa, header, claims),
-		"GET /stepwell/tasks": signedText(t, "RS256", authKeys().rsa2, header, claims),
-	}
-	for at, s := range map[string]*authSurface{
-		"GET /v1/tasks": {t, api.surface, nil, ""}, "GET /stepwell/tasks": {t, api.mount.surface, nil, ""},
-	} {
-		for whose, token := range tokens {
-			want := wantForged
-			if at == whose {
-				want = wantLetIn
-			}
-			want.check(t, at+" with the token for "+whose, s.ask(at, "Authorization: Bearer "+token))
-		}
-	}
-}
 
 // TestMountAuthenticatorElsewhere uses a proxy that removes a part of the path: the
 // authenticator receives the path as the server sees it, and links have the path of the caller.
@@ -464,17 +365,6 @@ func TestHandlerAvailable(t *testing.T) {
 	}
 }
 
-// TestHandlerAvailableElsewhere runs the orchestration role alone: all steps, even programs,
-// wait for outside actors.
-func TestHandlerAvailableElsewhere(t *testing.T) {
-	o := serviceTest{extra: []string{testTemplate("x", stepSpec{name: "a", callable: "exec:absent"})}}
-	s := newTestServer(t, o)
-	s.svc.templates.handlers = outsideOnly()
-	if got := s.do("GET", "/stepwell/handlers/t/x", "").want(200).get("available"); got != true {
-		t.Errorf("got available %v; want it for outside actors to run", got)
-	}
-}
-
 // TestAdjustmentIsAsDeclared sends bodies with null, which means "not given": the document allows what the service takes.
 func TestAdjustmentIsAsDeclared(t *testing.T) {
 	s := newTestServer(t, serviceTest{extra: []string{testTemplate("x", stepSpec{name: "a", callable: "Outside::A"})}})
@@ -493,5 +383,70 @@ func TestAdjustmentIsAsDeclared(t *testing.T) {
 		if a := s.do("PATCH", step, body); (len(problems) == 0) != taken || (a.status == 200) != taken {
 			t.Errorf("%s: got %d, %s, and %v of the document; want it taken: %t", body, a.status, a.body, problems, taken)
 		}
+	}
+}
+
+// goStale ends a task as stale, if its state allows it.
+func goStale(t *testing.T, s *service, id uuid) {
+	t.Helper()
+	must(s.store.update(func(c *change) error {
+		v, err := c.task(id)
+		if err != nil {
+			return err
+		}
+		if _, ok := v.state.next(taskStale); !ok {
+			return nil
+		}
+		return c.append(v, &record{kind: recStale, step: -1, stale: &staleMark{limit: 1, reason: noDLQReason}})
+	}))(t)
+}
+
+// addTask counts a task step by step.
+func (v *mountFigures) addTask(t *task) {
+	v.Tasks.add(t.state.brief(), 1)
+	for i := range t.steps {
+		s := &t.steps[i]
+		v.Steps.add(s.state.brief(), 1)
+		switch {
+		case s.state == stepWaitingForRetry:
+			v.Retries.InBackoff++
+		case s.state == stepInError && (s.attempts == 0 || t.def(i).retry.Retryable && s.attempts < s.maxAttempts):
+			v.Retries.RetryableErrors++
+		case s.state == stepInError:
+			v.Retries.ExhaustedRetries++
+		}
+	}
+}
+
+// newMountAnalyticsServer serves only the two endpoints.
+func newMountAnalyticsServer(t *testing.T) (*testServer, *story) {
+	s, y := newStoryServer(t)
+	a := &mountAPI{surface: newSurface(s.svc, nil, "orchestration", orchestrationError)}
+	a.surface.handle([]route{
+		{"GET /analytics/performance", nil, a.performance},
+		{"GET /analytics/bottlenecks", nil, a.bottlenecks},
+	})
+	return s.with(a.surface), y
+}
+
+func TestMountAnalyticsAreCached(t *testing.T) {
+	s, y := newMountAnalyticsServer(t)
+	for path, ttl := range map[string]time.Duration{
+		"/analytics/performance": 90 * time.Second, "/analytics/bottlenecks?namespace=t": 2 * time.Minute,
+	} {
+		ask := func(wait time.Duration, cached bool, at instant) {
+			t.Helper()
+			y.clock.advance(wait)
+			y.create("chain")
+			wantJSON(t, s.do("GET", path, "").want(200), map[string]string{
+				"cache_info.cached": fmt.Sprint(cached), "generated_at": at.zoned()})
+		}
+		first := y.clock.now()
+		ask(0, false, first)
+		ask(0, true, first)
+		ask(ttl-time.Microsecond, true, first)
+		ask(time.Microsecond, false, first.add(ttl))
+		ask(ttl/2, true, first.add(ttl))
+		ask(ttl, false, first.add(ttl*5/2))
 	}
 }

@@ -91,7 +91,7 @@ func (a *orchestrationAPI) repeatTask(w *responseWriter, r *http.Request) (any, 
 func (a *orchestrationAPI) listTasks(w *responseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	right, speaks := q.contextRight(r), q.flag("about")
-	page, err := a.surface.page(w, r, q, r.URL.Path, filteredState, strings.Join(stateWords, ", "))
+	page, err := a.surface.page(w, r, q, filteredState, strings.Join(stateWords, ", "))
 	return taskListView{page, right, speaks, securityOf(r.Context()).may}, err
 }
 
@@ -349,7 +349,6 @@ type authConfigView struct {
 	AllowedAlgorithms  []string `json:"allowed_algorithms"`
 }
 
-// authView returns the authentication of a role.
 func authView(c *roleWebConfig) authConfigView {
 	a := &c.Auth
 	return authConfigView{
@@ -522,8 +521,7 @@ func (a *orchestrationAPI) updateDLQ(_ *responseWriter, r *http.Request) (any, e
 	return dlqUpdateView{true, "DLQ entry updated", id}, nil
 }
 
-// parseInvestigation reads the body of an update, an object. Its failure names
-// every invalid member.
+// parseInvestigation reads the body of an update, an object. Its failure names every invalid member.
 func parseInvestigation(body []byte) (*investigation, error) {
 	q := &investigation{status: noDLQStatus}
 	var f fieldReader

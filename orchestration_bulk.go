@@ -48,7 +48,15 @@ func (a *orchestrationAPI) actOnMany(w *responseWriter, r *http.Request) (any, e
 	run.valid = func() time.Duration { return a.surface.validFor(r) }
 	// The service knows no HTTP, so it gets the codes and the stream as functions.
 	run.code = func(k failureKind) string { return failureForms[k].code }
-	run.tell = newLineStream(w).send
+	setBodyHeaders(w.Header(), "text/plain; charset=utf-8") // which generated clients can read; JSON lines have no registered type
+	w.Header()["X-Accel-Buffering"] = []string{"no"}        // for proxies
+	run.tell = func(line any) error {
+		text, err := json.Marshal(line)
+		if err != nil {
+			return err
+		}
+		return w.sendNow(append(text, '\n'))
+	}
 	if err := run.run(r.Context()); err != nil {
 		// The status was sent long ago: all that is left is to end the connection, so that the client sees an
 		// incomplete stream.
@@ -56,30 +64,6 @@ func (a *orchestrationAPI) actOnMany(w *responseWriter, r *http.Request) (any, e
 		w.cutOff(err)
 	}
 	return written{}, nil
-}
-
-// lineStream is an answer of JSON lines, each of which is sent at once.
-type lineStream struct {
-	w       *responseWriter
-	control *http.ResponseController
-}
-
-func newLineStream(w *responseWriter) *lineStream {
-	setBodyHeaders(w.Header(), "text/plain; charset=utf-8") // which generated clients can read; JSON lines have no registered type
-	w.Header()["X-Accel-Buffering"] = []string{"no"}        // for proxies
-	return &lineStream{w, http.NewResponseController(w)}
-}
-
-func (s *lineStream) send(line any) error {
-	text, err := json.Marshal(line)
-	if err != nil {
-		return err
-	}
-	setWriteDeadline(s.w.ResponseWriter, answerPatience)
-	if _, err = s.w.Write(append(text, '\n')); err == nil {
-		err = s.control.Flush()
-	}
-	return err
 }
 
 // bulkParser reads the body of a bulk action.
@@ -119,29 +103,17 @@ func parseBulkRequest(body []byte) (*bulkRequest, error) {
 // options reads everything but the action, the reason and the filter.
 func (p *bulkParser) options() {
 	q := &p.q
-	if raw := p.member("by"); raw != nil {
-		q.one.by = p.text("by", raw, 1, maxNameLength)
-	}
-	if raw := p.member("dry_run"); raw != nil {
-		q.dryRun = p.flag("dry_run", raw)
-	}
+	q.one.by, q.dryRun = p.optionalText("by", maxNameLength), p.optionalFlag("dry_run")
 	if raw := p.member("as_of"); raw != nil {
 		if q.asOf = string(raw); jsonKind(raw) == '"' {
 			q.asOf = p.text("as_of", raw, 1, maxNameLength)
 		}
 	}
-	if raw := p.member("per_second"); raw != nil {
-		q.pace = p.count("per_second", raw, 1, 1_000_000)
-	}
-	if raw := p.member("first"); raw != nil {
-		q.first = p.count("first", raw, 1, 1_000_000)
-	}
+	q.first = p.optionalCount("first", 0, 1, 1_000_000)
 	if p.member("completion_data") != nil || q.action == actionComplete {
 		p.completion(&q.one)
 	}
-	if raw := p.member("max_attempts"); raw != nil {
-		q.one.limit = p.count("max_attempts", raw, 1, maxRetryLimit)
-	}
+	q.one.limit = p.optionalCount("max_attempts", 0, 1, maxRetryLimit)
 	if q.action != actionReset {
 		q.one.limit = 0
 	}
@@ -204,7 +176,7 @@ func (p *bulkParser) filter() {
 		return
 	}
 	q, f := &query{values: values}, &p.q.filter
-	f.ids = q.taskIDs()
+	f.ids = bulkIDs(q, "task_uuid", "tasks", "a UUID", parseUUID)
 	switch p.q.name {
 	case bulkClose:
 		f.letters = q.letterFilter()
@@ -212,7 +184,10 @@ func (p *bulkParser) filter() {
 	case bulkResend:
 		f.deliveries = q.deliveryFilter()
 		f.deliveries.status = cmp.Or(f.deliveries.status, deliveryDead)
-		f.chosen = q.deliveryIDs()
+		f.chosen = bulkIDs(q, "delivery", "deliveries", "the id of a delivery", func(id string) (string, bool) {
+			_, _, _, ok := parseDeliveryID(id)
+			return id, ok
+		})
 	default:
 		f.tasks = q.taskFilter()
 		f.tasks.states = q.states(filteredState, strings.Join(stateWords, ", "))
@@ -267,38 +242,19 @@ func (p *bulkParser) steps(q *query) {
 	}
 }
 
-// deliveryIDs reads the ids of deliveries. It returns nil if there are none.
-func (q *query) deliveryIDs() (ids map[string]bool) {
-	for _, id := range q.bulkIDs("delivery", "deliveries") {
-		if _, _, _, ok := parseDeliveryID(id); !ok {
-			q.refuse("delivery: %.60q is not the id of a delivery", id)
-		}
-		if ids == nil {
-			ids = map[string]bool{}
-		}
-		ids[id] = true
-	}
-	return ids
-}
-
-// bulkIDs reads the ids that a member of a filter names.
-func (q *query) bulkIDs(name, many string) []string {
+// bulkIDs reads the ids of many tasks or deliveries that a member of a filter names. It returns nil if there are none.
+func bulkIDs[K comparable](q *query, name, many, kind string, parse func(word string) (K, bool)) (ids map[K]bool) {
 	words := q.texts(name)
 	if len(words) > maxBulkIDs {
 		q.refuse("%s names %d %s; at most %d are allowed", name, len(words), many, maxBulkIDs)
 	}
-	return words
-}
-
-// taskIDs reads the ids of tasks. It returns nil if there are none.
-func (q *query) taskIDs() (ids map[uuid]bool) {
-	for _, word := range q.bulkIDs("task_uuid", "tasks") {
-		id, ok := parseUUID(word)
+	for _, word := range words {
+		id, ok := parse(word)
 		if !ok {
-			q.refuse("task_uuid: %.60q is not a UUID", word)
+			q.refuse("%s: %.60q is not %s", name, word, kind)
 		}
 		if ids == nil {
-			ids = map[uuid]bool{}
+			ids = map[K]bool{}
 		}
 		ids[id] = true
 	}

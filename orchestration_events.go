@@ -19,13 +19,12 @@ const eventHeartbeat = 15 * time.Second
 
 // eventStream is one open stream.
 type eventStream struct {
-	w       *responseWriter
-	control *http.ResponseController
-	from    *follower
-	sent    uint64               // the newest id sent to the reader
-	valid   func() time.Duration // how long the reader's credential is still valid
-	buf     []byte               // what comes before the next events; it stays small
-	beat    bool                 // a heartbeat is due
+	w     *responseWriter
+	from  *follower
+	sent  uint64               // the newest id sent to the reader
+	valid func() time.Duration // how long the reader's credential is still valid
+	buf   []byte               // what comes before the next events; it stays small
+	beat  bool                 // a heartbeat is due
 }
 
 func (a *orchestrationAPI) streamEvents(w *responseWriter, r *http.Request) (any, error) {
@@ -58,8 +57,7 @@ func (a *orchestrationAPI) streamEvents(w *responseWriter, r *http.Request) (any
 	}
 	defer streams.give(1)
 	w.endWork()
-	s := &eventStream{w: w, control: http.NewResponseController(w), from: f,
-		valid: func() time.Duration { return a.surface.validFor(r) }}
+	s := &eventStream{w: w, from: f, valid: func() time.Duration { return a.surface.validFor(r) }}
 	s.open(after)
 	if r.Method == http.MethodHead {
 		return written{}, nil
@@ -96,15 +94,14 @@ func (q *query) eventFilter() (f eventFilter) {
 	return f
 }
 
-// open writes the headers and the id at which the stream begins, and lifts the read
-// deadline of the connection.
+// open writes the headers and the id at which the stream begins, and lifts the read deadline of the connection.
 func (s *eventStream) open(after uint64) {
 	h := s.w.Header()
 	h["Content-Type"] = []string{"text/event-stream"}
 	h["Cache-Control"] = []string{"no-store"}
 	h["X-Accel-Buffering"] = []string{"no"} // for proxies
 	h["X-Content-Type-Options"] = []string{"nosniff"}
-	s.control.SetReadDeadline(time.Time{}) // a deadline that passes would look like a reader that left
+	http.NewResponseController(s.w).SetReadDeadline(time.Time{}) // a deadline that passes would look like a reader that left
 	s.w.WriteHeader(http.StatusOK)
 	s.buf = append(s.buf, ": stepwell events\nretry: 1000\n"...)
 	if !s.from.missed {
@@ -162,8 +159,7 @@ func (s *eventStream) pause(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// await waits until there may be something to send. It reports whether the stream is
-// still open.
+// await waits until there may be something to send. It reports whether the stream is still open.
 func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat, expiry <-chan time.Time) (open bool) {
 	select {
 	case <-s.from.ended():
@@ -172,13 +168,11 @@ func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat, exp
 	case <-ctx.Done():
 		return false
 	case <-expiry: // by real time
-		return true
 	case <-news:
-		return true
 	case <-beat:
 		s.beat = true
-		return true
 	}
+	return true
 }
 
 // eventTexts are buffers, since most streams are idle most of the time.
@@ -217,7 +211,6 @@ func (s *eventStream) send() (more, open bool) {
 	return c.more, true
 }
 
-// end writes why the stream ends.
 func (s *eventStream) end(why string) {
 	s.write(append(append(append(s.buf, ": "...), why...), "\n\n"...))
 }
@@ -227,11 +220,7 @@ func (s *eventStream) write(text []byte) bool {
 	if len(text) == 0 {
 		return true
 	}
-	setWriteDeadline(s.w.ResponseWriter, answerPatience)
-	_, err := s.w.Write(text)
-	if err == nil {
-		err = s.control.Flush()
-	}
+	err := s.w.sendNow(text)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		s.from.cutOff()
 	}

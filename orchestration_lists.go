@@ -5,11 +5,9 @@ package main
 import (
 	"cmp"
 	"encoding/base64"
-	"encoding/binary"
-	"encoding/hex"
+	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,21 +18,12 @@ import (
 type taskListing struct {
 	taskQuery
 	page, perPage int
-	cursor        listCursor
+	from          string // the number of the task after which the page begins, see readNumber
 }
 
-// listCursor is the cursor of a request.
-type listCursor struct {
-	used bool   // whether the list goes from page to page with cursors
-	life string // of the place after which the page begins
-}
-
-// page returns the page that a request asks for, and links to others. path is the path of
-// the list for the caller; a word of the filter by state means the states that states
-// returns.
+// page returns the page that a request asks for. A word of the filter by state means the states that states returns.
 func (s *surface) page(
-	w *responseWriter, r *http.Request, q *query, path string,
-	states func(word string) (stateSet, bool), words string,
+	w *responseWriter, r *http.Request, q *query, states func(word string) (stateSet, bool), words string,
 ) (p taskPage, err error) {
 	l := q.listing()
 	l.states = q.states(states, words)
@@ -50,18 +39,15 @@ func (s *surface) page(
 	if err := cmp.Or(l.goesOn(s.svc.store), q.doneHolding(w, l.perPage, 512)); err != nil {
 		return p, err
 	}
-	p = taskPage{store: s.svc.store, page: l.page, perPage: l.perPage, cursored: l.cursor.used, count: l.counted}
+	p = taskPage{store: s.svc.store, page: l.page, perPage: l.perPage, cursored: q.cursored(), count: l.counted}
 	p.taskList = p.store.list(&l.taskQuery)
-	if l.cursor.used {
+	if p.cursored {
 		p.page = p.before/p.perPage + 1
 	} else {
 		p.before = l.skip
 	}
 	if p.cursored && p.hasNext() {
 		p.next = l.cursorAfter(p.last, s.svc.store.numbers())
-	}
-	if links := p.links(path, q.values); links != "" {
-		w.Header()["Link"] = []string{links}
 	}
 	return p, s.svc.store.wait(r.Context(), p.seq)
 }
@@ -187,10 +173,13 @@ func (q *query) sort(l *taskListing) {
 	l.order, l.ascending = taskOrder(i/2), i%2 == 1
 }
 
+// cursored reports whether the list goes from page to page with cursors.
+func (q *query) cursored() bool { return q.values.Has("cursor") }
+
 // cursor reads the place after which a page begins; a blank one asks for the first page.
 func (q *query) cursor(l *taskListing) {
 	text := q.text("cursor")
-	if l.cursor.used = len(q.values["cursor"]) > 0; !l.cursor.used {
+	if !q.cursored() {
 		return
 	}
 	if q.text("page") != "" {
@@ -200,84 +189,38 @@ func (q *query) cursor(l *taskListing) {
 		return
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(b) != cursorLength {
+	parts := strings.Fields(string(b)) // see cursorAfter
+	if err != nil || len(parts) != 3 {
 		q.refuse("cursor: %.60q is not a next_cursor of a list", text)
 		return
 	}
 	// The place in a cursor means nothing in another order.
-	if word := int(b[0]); word >= len(sortWords) || word != l.sortWord() {
+	rank, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil || parts[0] != l.sortWord() {
 		q.refuse("cursor: it is of a list with another sort")
 	}
-	l.after = &taskPlace{int64(binary.BigEndian.Uint64(b[1:])), binary.BigEndian.Uint64(b[9:])}
-	l.cursor.life = hex.EncodeToString(b[17:])
+	l.after, l.from = &taskPlace{rank: rank}, parts[2]
 }
 
-// sortWord returns the index of the word for the order of the list.
-func (l *taskListing) sortWord() int { return 2*int(l.order) + boolCount(l.ascending) }
-
-// cursorLength is the length of a cursor in bytes: the order, then a place in it, and the life of its number.
-const cursorLength = 1 + 8 + 8 + lifeDigits/2
+func (l *taskListing) sortWord() string { return sortWords[2*int(l.order)+boolCount(l.ascending)] }
 
 // cursorAfter returns the cursor for what comes after a place.
 func (l *taskListing) cursorAfter(after taskPlace, lives lives) string {
-	b := binary.BigEndian.AppendUint64([]byte{byte(l.sortWord())}, uint64(after.rank))
-	b = binary.BigEndian.AppendUint64(b, after.seq)
-	b, _ = hex.AppendDecode(b, []byte(lives.of(after.seq)))
-	return base64.RawURLEncoding.EncodeToString(b)
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%s %d %s", l.sortWord(), after.rank, lives.text(after.seq)))
 }
 
-// goesOn returns an error if the cursor is of another history of the store.
-func (l *taskListing) goesOn(s *store) error {
+// goesOn sets the place of the cursor, or returns an error if it is of another history of the store.
+func (l *taskListing) goesOn(s *store) (err error) {
 	if l.after == nil {
 		return nil
 	}
-	if _, err := s.readNumber(l.cursor.life + "-" + strconv.FormatUint(l.after.seq, 10)); err != nil {
+	if l.after.seq, err = s.readNumber(l.from); err != nil {
 		return failf(badRequest, "cursor: %v", err)
 	}
 	return nil
 }
 
-// maxLinkedQuery is the length of the longest query for which there are links.
-const maxLinkedQuery = 2048
-
-// links returns the value of the Link header: links to other pages of the same list, as
-// RFC 8288 has them, or "" if their queries would be too long.
-func (p *taskPage) links(path string, values url.Values) string {
-	const place = "%01link" // escaped; of the value that the links differ by
-	name := "page"
-	if p.cursored {
-		name = "cursor"
-	}
-	values = maps.Clone(values)
-	values.Set(name, "\x01link")
-	query, links := values.Encode(), []string(nil)
-	before, after, _ := strings.Cut(query, place)
-	link := func(rel, value string) {
-		links = append(links, "<"+path+"?"+before+url.QueryEscape(value)+after+`>; rel="`+rel+`"`)
-	}
-	switch next := p.page + 1; {
-	case len(query) > maxLinkedQuery:
-	case p.cursored:
-		link("first", "")
-		if p.next != "" {
-			link("next", p.next)
-		}
-	default:
-		last := max(p.pages(), 1)
-		link("first", "1")
-		if p.page > 1 {
-			link("prev", strconv.Itoa(min(p.page-1, last)))
-		}
-		if next <= last {
-			link("next", strconv.Itoa(next))
-		}
-		link("last", strconv.Itoa(last))
-	}
-	return strings.Join(links, ", ")
-}
-
-// texts returns the values of a parameter that may be given several times, without blank
-// ones.
+// texts returns the values of a parameter that may be given several times, without blank ones.
 func (q *query) texts(name string) []string {
 	q.known = append(q.known, name)
 	return slices.DeleteFunc(slices.Clone(q.values[name]), func(v string) bool { return strings.TrimSpace(v) == "" })

@@ -23,11 +23,7 @@ const (
 
 // claimSteps hands out steps.
 func (a *orchestrationAPI) claimSteps(w *responseWriter, r *http.Request) (any, error) {
-	p, err := readActor(r)
-	if err != nil {
-		return nil, err
-	}
-	q, err := p.claimRequest()
+	q, err := readAs(r, parseClaim)
 	if err != nil {
 		return nil, err
 	}
@@ -45,36 +41,20 @@ func (a *orchestrationAPI) claimSteps(w *responseWriter, r *http.Request) (any, 
 	return claimsView(given), err
 }
 
-// actorReader reads the members of an outside actor's request. Members that are
-// null count as absent.
+// actorReader reads the members of an outside actor's request. Members that are null count as absent.
 type actorReader struct{ stepRequestParser }
 
-func readActor(r *http.Request) (*actorReader, error) {
-	body, err := readBody(r)
-	if err != nil {
-		return nil, err
-	}
-	return &actorReader{stepRequestParser{body: body}}, nil
+func (p *actorReader) seconds(key string, standard int, lo, hi int64) time.Duration {
+	return time.Duration(p.optionalCount(key, standard, lo, hi)) * time.Second
 }
 
-// number reads an integer from lo to hi. If it is absent, number returns standard.
-func (p *actorReader) number(key string, standard, lo, hi int64) int64 {
-	raw := p.member(key)
-	if raw == nil {
-		return standard
-	}
-	return int64(p.count(key, raw, lo, hi))
-}
-
-func (p *actorReader) seconds(key string, standard, lo, hi int64) time.Duration {
-	return time.Duration(p.number(key, standard, lo, hi)) * time.Second
-}
-
-func (p *actorReader) claimRequest() (*claimRequest, error) {
+// parseClaim reads the body of a claim.
+func parseClaim(body []byte) (*claimRequest, error) {
+	p := &actorReader{stepRequestParser{body: body}}
 	q := &claimRequest{
 		callables:  p.names("callables", maxCallableLength),
 		namespaces: p.names("namespaces", maxNameLength),
-		limit:      int(p.number("limit", 1, 1, maxClaims)),
+		limit:      p.optionalCount("limit", 1, 1, maxClaims),
 		lease:      p.seconds("lease_seconds", standardLease, 1, maxLeaseSeconds),
 		wait:       p.seconds("wait_seconds", 0, 0, maxWaitSeconds),
 	}
@@ -85,9 +65,7 @@ func (p *actorReader) claimRequest() (*claimRequest, error) {
 		// A callable can be a URL with a password, which actors see and name in its redacted form.
 		q.callables[i] = redactName(pattern)
 	}
-	if raw := p.member("worker_id"); raw != nil {
-		q.worker = p.text("worker_id", raw, 1, maxNameLength)
-	}
+	q.worker = p.optionalText("worker_id", maxNameLength)
 	return q, p.failure("no steps can be claimed")
 }
 
@@ -129,10 +107,11 @@ func (a *orchestrationAPI) answerClaim(
 	if q.step, err = pathID(r, "step_uuid"); err != nil {
 		return v, err
 	}
-	p, err := readActor(r)
+	body, err := readBody(r)
 	if err != nil {
 		return v, err
 	}
+	p := &actorReader{stepRequestParser{body: body}}
 	if q.seen, err = a.surface.seenVersions(r); err != nil {
 		return v, err
 	}
@@ -214,10 +193,7 @@ func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) 
 	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
 		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
 	}
-	sort := cmp.Or(q.text("sort"), "claim")
-	if sort != "claim" && sort != "answer_due_at" {
-		q.refuse("sort: must be claim or answer_due_at, not %.60q", sort)
-	}
+	byDeadline := q.oneOf("sort", "claim", "answer_due_at") == "answer_due_at"
 	// Callables are compared as they are shown.
 	callable, namespace, people := redactName(q.text("callable")), q.text("namespace"), q.flag("for_person")
 	if err := q.doneHolding(w, limit, 512); err != nil {
@@ -227,6 +203,6 @@ func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) 
 		return (callable == "" || fitsPattern(callable, key.callable)) && (namespace == "" || namespace == key.namespace) &&
 			(!people || a.surface.svc.outside.people.has(key.callable))
 	}
-	v := a.surface.svc.outside.steps(*state == stepInProgress, mayReadContexts(r.Context()), sort == "answer_due_at", matches, offset, limit)
+	v := a.surface.svc.outside.steps(*state == stepInProgress, mayReadContexts(r.Context()), byDeadline, matches, offset, limit)
 	return v, a.surface.svc.store.waitAll(r.Context())
 }

@@ -1,9 +1,8 @@
 package main
 
-// The surfaces family: the three HTTP APIs. Each reads requests, calls the service
-// and returns views of the result; the rules of tasks are below. A surface knows
-// the server, the service and all that is below them; it does not know fixture
-// mode or the command line.
+// The surfaces family: the three HTTP APIs. Each reads requests, calls the service and returns views of the result; the
+// rules of tasks are below. A surface knows the server, the service and all that is below them; it does not know
+// fixture mode or the command line.
 //
 //	routes.go                the tables of routes, and the gates of listeners
 //	orchestration.go         the orchestration role: tasks, steps, templates, bottlenecks, GET /config, dead letters (DLQ)
@@ -13,16 +12,14 @@ package main
 //	orchestration_events.go  the event stream, deliveries
 //	worker.go                the worker role: templates, how they are validated, metrics
 //	console.go               the console
-//	mount.go                 the mount point: links, errors
-//	mount_health.go          its health, metrics
+//	mount.go                 the mount point: links, errors; its health, metrics
 //	mount_handlers.go        its handlers
 //	mount_tasks.go           its tasks, steps
 //	mount_analytics.go       its analytics: performance, bottlenecks
 
 import "strings"
 
-// routes returns the rows of the orchestration role, which answer under /v1 and
-// under /api/v1.
+// routes returns the rows of the orchestration role, which answer under /v1 and under /api/v1.
 func (a *orchestrationAPI) routes() []route {
 	return append([]route{
 		{"POST /v1/tasks", needs(permTasksCreate), a.createTask},
@@ -117,7 +114,7 @@ func (a *mountAPI) routes() []route {
 		{"GET /health/ready", public, a.healthReady},
 		{"GET /health/live", public, a.healthLive},
 		{mountStatusRoute, public, a.healthStatus},
-		{mountMetricsRoute, public, a.metrics},
+		{mountMetricsRoute, public, a.surface.metrics},
 		{"GET /{$}", public, a.links},
 	}, a.surface.docsRoutes()...)
 }
@@ -146,8 +143,7 @@ type surfaceRoutes struct {
 	routes  []route
 }
 
-// allRoutes returns the tables of all surfaces, to be read only: their handlers have no
-// service.
+// allRoutes returns the tables of all surfaces, to be read only: their handlers have no service.
 func allRoutes() []surfaceRoutes {
 	return []surfaceRoutes{
 		{"orchestration", (&orchestrationAPI{}).routes()},

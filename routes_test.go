@@ -3,22 +3,18 @@ package main
 // Every route of every surface with every kind of credentials.
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // authSurface is a surface with authentication, at the time authTestNow.
@@ -76,13 +72,9 @@ func (s *authSurface) ask(pattern string, lines ...string) *answer {
 		_, after, _ := strings.Cut(rest, "}")
 		path = before + "01890a5d-ac96-774b-bcce-b302099a8057" + after
 	}
-	r := httptest.NewRequest(method, s.prefix+path, strings.NewReader(`{}`))
-	r.Header = requestWith(lines...).Header
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	s.ServeHTTP(w, r)
-	checkDeclared(s.t, s.name, method, s.prefix+path, w.Code)
-	return &answer{s.t, w.Code, w.Header(), w.Body.Bytes()}
+	a := served(s.t, s, method, s.prefix+path, `{}`, lines...)
+	checkDeclared(s.t, s.name, method, s.prefix+path, a.status)
+	return a
 }
 
 // authWant is the expected result of authentication.
@@ -310,20 +302,18 @@ func TestDisabledAuthenticationLetsEverybodyIn(t *testing.T) {
 				wantLetIn.check(t, row.pattern+", "+c.name, s.ask(row.pattern, c.lines...))
 			}
 		}
-		if log := s.log.String(); strings.Contains(log, "refused") || strings.Contains(log, "admitted") {
+		if log := s.log.String(); strings.Contains(log, "refused") {
 			t.Errorf("got %s; want nothing said of callers", log)
 		}
 	}
 }
 
-// TestAdmissionIsLogged checks what is logged about callers.
-func TestAdmissionIsLogged(t *testing.T) {
+// TestRefusalIsLogged checks what is logged about callers.
+func TestRefusalIsLogged(t *testing.T) {
 	s := newAuthSurface(t, "orchestration", unchanged)
 	k := tokenMaker{t, map[string]string{}}
 	for _, tt := range []struct{ line, want string }{
-		{k.with("tasks:list"), "DEBUG a request was admitted route=GET /v1/tasks request_id=r1 subject=ci method=jwt"},
-		{"X-API-Key: the-key-that-may-do-everything",
-			"DEBUG a request was admitted route=GET /v1/tasks request_id=r1 subject=root method=api_key"},
+		{k.with("tasks:list"), ""},
 		{k.with("tasks:read"), "WARN a request was refused route=GET /v1/tasks request_id=r1 subject=ci method=jwt " +
 			"status=403 reason=forbidden severity=medium detail=Missing required permission: tasks:list"},
 		{"X-A: b", "INFO a request was refused route=GET /v1/tasks request_id=r1 method=none status=401 " +
@@ -431,29 +421,6 @@ func TestUnverifiableCredentials(t *testing.T) {
 	}
 }
 
-// TestForwardedIdentities accepts identities from another service, some of them with
-// unknown permissions.
-func TestForwardedIdentities(t *testing.T) {
-	who := newWhoServer(t)
-	who.say(200, `{"subject":"ann","permissions":["tasks:create","tasks:raed"]}`)
-	for _, strict := range []bool{true, false} {
-		s := newAuthSurface(t, "orchestration", func(c *authConfig) {
-			c.AuthenticatorURL, c.StrictValidation = who.URL, strict
-		})
-		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader(`{"namespace":"t","name":"manual"}`))
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, r)
-		logged := strings.Contains(s.log.String(), "credentials with unknown permissions")
-		switch body := w.Body.String(); {
-		case strict && (w.Code != 401 || !strings.Contains(body, "Unknown permissions: tasks:raed") || logged):
-			t.Errorf("strict: got %d %s, logged %v; want 401", w.Code, body, logged)
-		case !strict && (w.Code != 201 || !strings.Contains(body, `"initiator":"ann"`) || !logged):
-			t.Errorf("lenient: got %d %s, logged %v; want 201 for ann, and the unknown permission logged", w.Code, body, logged)
-		}
-	}
-}
-
 // The routes of each role, alone in a process and together.
 
 // TestWorkerAlone checks the whole worker API without engine and store.
@@ -495,90 +462,6 @@ func TestWorkerAlone(t *testing.T) {
 	}
 }
 
-// TestOrchestrationAlone checks that all steps, even those of builtins, wait for an outside
-// actor.
-func TestOrchestrationAlone(t *testing.T) {
-	s := newTestServer(t, serviceTest{config: func(c *Config) { c.Role = "orchestration" }})
-	id := s.create(`{"namespace":"demo","name":"linear"}`)
-	for range 20 {
-		task := s.do("GET", "/v1/tasks/"+id, "").want(200)
-		if task.text("status") == "complete" {
-			return
-		}
-		step := ""
-		for _, v := range task.get("steps").([]any) {
-			if st := v.(map[string]any); st["current_state"] == "enqueued" {
-				step = st["workflow_step_uuid"].(string)
-			} else if st["current_state"] == "in_progress" {
-				t.Fatalf("a step runs: %s", task.body)
-			}
-		}
-		s.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step, `{"action_type":"complete_manually",
-			"completion_data":{"result":1},"reason":"r","completed_by":"actor"}`).want(200)
-	}
-	t.Error("the task does not end")
-}
-
-// TestServeRoles starts the program in each role and asks both listeners.
-func TestServeRoles(t *testing.T) {
-	for role, want := range map[string]struct{ orchestration, worker bool }{
-		"all": {true, true}, "orchestration": {true, false}, "worker": {false, true},
-	} {
-		t.Run(role, func(t *testing.T) {
-			t.Parallel()
-			report := startProgram(t, "--role", role)
-			if got := report.OrchestrationURL != ""; got != want.orchestration {
-				t.Errorf("orchestration: got %v; want %v", got, want.orchestration)
-			}
-			if got := report.WorkerURL != ""; got != want.worker {
-				t.Errorf("worker: got %v; want %v", got, want.worker)
-			}
-			for url, path := range map[string]string{
-				report.OrchestrationURL: "/v1/tasks", report.WorkerURL: "/v1/templates?include_cache_stats=true",
-			} {
-				if url == "" {
-					continue
-				}
-				s := &testServer{t: t, url: url}
-				s.do("GET", "/health/ready", "").want(http.StatusOK)
-				s.do("GET", path, "").want(http.StatusOK)
-			}
-		})
-	}
-}
-
-// startProgram runs "stepwell serve" in memory on free ports until the test ends, and returns
-// its first line of output.
-func startProgram(t *testing.T, args ...string) readyReport {
-	t.Helper()
-	read, write := io.Pipe()
-	getenv := func(name string) string { return map[string]string{"GOGC": "of the tests"}[name] }
-	p := process{getenv: getenv, stdout: write, stderr: io.Discard}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	args = append([]string{"serve", "--memory", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0",
-		"--print-ready", "--quiet"}, args...)
-	go func() {
-		done <- p.run(ctx, args)
-		write.Close()
-	}()
-	t.Cleanup(func() {
-		stop()
-		if err, ok := receiveWithin(done, 10*time.Second); err != nil || !ok {
-			t.Errorf("got error %v, ended %v; want a clean end", err, ok)
-		}
-	})
-	var report readyReport
-	line, err := bufio.NewReader(read).ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &report)
-	}
-	if err != nil {
-		t.Fatalf("got %q, %v; want the report of being ready", line, err)
-	}
-	return report
-}
-
 // TestStarting sends requests to both roles while the store is being read, and checks the
 // answers against their documents.
 func TestStarting(t *testing.T) {
@@ -599,7 +482,7 @@ func TestStarting(t *testing.T) {
 			"/health/live":           {200, "status", "alive"},
 			"/health/ready":          {503, "status", "not_ready"},
 			"/health/detailed":       {200, "status", "degraded"},
-			"/v1/templates":          {200, "", ""},
+			"/v1/templates":          {503, "", ""},
 			"/api-docs/openapi.json": {200, "", ""},
 			"/metrics":               {200, "", ""},
 			"/":                      {200, "", ""},
@@ -607,10 +490,7 @@ func TestStarting(t *testing.T) {
 			"/v1/analytics/history":  {503, "", ""},
 			"/nowhere":               {503, "", ""},
 		} {
-			w := httptest.NewRecorder()
-			g.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-			a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
-			a.want(want.status)
+			a := served(t, g, "GET", path, "").want(want.status)
 			if a.header.Get("X-Request-Id") == "" || a.status == 503 && a.header.Get("Retry-After") == "" {
 				t.Errorf("%s %s: got headers %v; want an id, and when to come again", name, path, a.header)
 			}
@@ -631,9 +511,7 @@ func TestStarting(t *testing.T) {
 	}
 	parts.shows.all.Store(300)
 	parts.shows.done.Store(100)
-	w := httptest.NewRecorder()
-	gates.orchestration.ServeHTTP(w, httptest.NewRequest("GET", "/health/ready", nil))
-	a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
+	a := served(t, &gates.orchestration, "GET", "/health/ready", "")
 	if got := a.text("info.operational_state"); got != "Startup" {
 		t.Errorf("got operational state %s; want Startup", got)
 	}
@@ -650,35 +528,6 @@ func TestHandlerClass(t *testing.T) {
 	} {
 		if got := handlerClass([]byte(given)); got != want {
 			t.Errorf("%s: got %s; want %s", given, got, want)
-		}
-	}
-}
-
-// BenchmarkPublicRoutes asks for each public route as a scraper or browser does, and reports the processor time of a
-// request without its connection.
-func BenchmarkPublicRoutes(b *testing.B) {
-	svc := newTestService(b, serviceTest{log: io.Discard})
-	orchestration, worker := newOrchestrationAPI(svc, nil), newWorkerAPI(svc, nil)
-	for _, table := range allRoutes() {
-		handler, prefix := onSurface(table.surface, http.Handler(orchestration), http.Handler(worker), svc.cfg.Mount.Path)
-		for _, row := range table.routes {
-			method, path, _ := strings.Cut(row.pattern, " ")
-			if !row.isPublic() {
-				continue
-			}
-			path = strings.NewReplacer("{$}", "", "{page...}", "tasks", "{build}", orchestration.console().build, "{file}", "begin.js").Replace(prefix + path)
-			b.Run(table.surface+path, func(b *testing.B) {
-				began := cpuTime()
-				for b.Loop() {
-					r := httptest.NewRequest(method, path, nil)
-					r.Host, r.Header["Accept-Encoding"] = "127.0.0.1", []string{"gzip"}
-					w := httptest.NewRecorder()
-					if handler.ServeHTTP(w, r); w.Code != 200 {
-						b.Fatalf("got %d: %s", w.Code, w.Body)
-					}
-				}
-				b.ReportMetric(float64((cpuTime()-began).Microseconds())/float64(b.N), "cpu-µs/op")
-			})
 		}
 	}
 }
@@ -874,4 +723,58 @@ var permissionShows = [permissionCount]string{
 	permStepsRead: "audit message result task", permDLQRead: "initiator task", permTemplatesRead: "template", permSystemHandlersRead: "template",
 	permSystemConfigRead: "config", permWorkerConfigRead: "config", permWorkerTemplatesRead: "template",
 	permSystemAnalyticsRead: "task", permTemplatesValidate: "template",
+}
+
+// TestRolesAuthenticateAlone gives the roles different keys and audiences: neither
+// accepts the other's credentials.
+func TestRolesAuthenticateAlone(t *testing.T) {
+	svc := newTestService(t, serviceTest{clock: newVirtualClock(authTestNow), config: func(c *Config) {
+		a, b := &c.Orchestration.Web.Auth, &c.Worker.Web.Auth
+		a.Enabled, a.JWTPublicKey, a.JWTAudience = true, publicPEM(t, authKeys().rsa), "orchestration"
+		b.Enabled, b.JWTPublicKey, b.JWTAudience = true, publicPEM(t, authKeys().rsa), "worker"
+	}})
+	probe := []route{{"GET /probe", needs(permTasksRead), func(_ *responseWriter, r *http.Request) (any, error) {
+		return nil, nil
+	}}}
+	surfaces := map[string]*authSurface{
+		"orchestration": {t, newOrchestrationAPI(svc, nil).surface, nil, ""}, "worker": {t, newWorkerAPI(svc, nil).surface, nil, ""},
+	}
+	for at, s := range surfaces {
+		s.handle(probe)
+		for audience := range surfaces {
+			want := wantInvalid
+			if at == audience {
+				want = wantLetIn
+			}
+			token := rs256(t, claimsWith("aud", `"`+audience+`"`))
+			want.check(t, audience+"'s token at "+at, s.ask("GET /probe", "Authorization: Bearer "+token))
+		}
+	}
+}
+
+// TestValidateLooksForPrograms validates a program that exists, one that is missing,
+// and one that is not executable.
+func TestValidateLooksForPrograms(t *testing.T) {
+	dir := t.TempDir()
+	noError(t, os.WriteFile(filepath.Join(dir, "there"), []byte("#!/bin/sh\n"), 0o700))
+	writeFile(t, filepath.Join(dir, "text"), []byte("no program"))
+	o := serviceTest{config: func(c *Config) { c.Worker.AllowExec, c.Worker.ExecPath = true, dir }}
+	programs := []struct {
+		program string
+		valid   bool
+	}{
+		{"there", true}, {"absent", false}, {"text", false},
+		{filepath.Join(dir, "there"), true}, {filepath.Join(dir, "absent"), false}, {filepath.Join(dir, "text"), false},
+	}
+	for i, p := range programs {
+		o.extra = append(o.extra, testTemplate(fmt.Sprint("p", i), stepSpec{name: "a", callable: "exec:" + p.program}))
+	}
+	s := newTestServer(t, o)
+	w := s.with(newWorkerAPI(s.svc, nil))
+	for i, p := range programs {
+		a := w.do("POST", fmt.Sprintf("/v1/templates/t/p%d/1.0.0/validate", i), "").want(200)
+		if a.get("valid") != p.valid || (len(a.get("errors").([]any)) == 0) != p.valid {
+			t.Errorf("%s: got %s; want valid = %v", p.program, a.body, p.valid)
+		}
+	}
 }

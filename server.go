@@ -1,24 +1,20 @@
 package main
 
-// The server family: the HTTP machinery that all surfaces share. It knows services,
-// whose answers it writes and whose figures it reports; it does not know which
-// routes exist or what they mean.
+// The server family: the HTTP machinery that all surfaces share. It knows services, whose answers it writes and whose
+// figures it reports; it does not know which routes exist or what they mean.
 //
 //	server.go             surfaces: routes, and how a request is answered
 //	server_connections.go listeners, connections
 //	server_auth.go        admitting callers to a route: credentials, refusals
-//	server_request.go     reading the body of a request
-//	server_query.go       reading a query, a path
-//	server_hints.go       hints at what a request says that nobody knows
+//	server_request.go     reading the body of a request; reading a query, a path
 //	server_submit.go      submitting a task, awaiting it
 //	server_conditions.go  entity tags, and versions of tasks that the caller has seen
-//	server_answer.go      writing answers: the response writer, pieces, draining
-//	server_texts.go       public texts: packed once, shared by those who wait
+//	server_answer.go      writing answers: the response writer, pieces, draining; hints at what a request says
+//	                      that nobody knows
 //	server_errors.go      errors as responses
-//	server_metrics.go     GET /metrics
-//	server_health.go      the health routes of a role
+//	server_metrics.go     GET /metrics; the health routes of a role
 //	server_openapi.go     OpenAPI documents
-//	server_pages.go       web pages: the docs
+//	server_pages.go       web pages: the docs; public texts: packed once, shared by those who wait
 //	server_origins.go     origins of pages, the host guard, preflight (CORS)
 
 import (
@@ -35,8 +31,7 @@ import (
 	"sync/atomic"
 )
 
-// gate is the handler of a listener. It passes requests to the current surface, which
-// a reset replaces.
+// gate is the handler of a listener. It passes requests to the current surface, which a reset replaces.
 type gate struct{ surface atomic.Pointer[http.Handler] }
 
 func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
@@ -47,13 +42,11 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Rows of route tables.
 
-// handlerFunc answers a request with a value, which is encoded as JSON with
-// status 200 unless its type says otherwise (see writeReply), or with an error.
-// Headers are set on w.
+// handlerFunc answers a request with a value, which is encoded as JSON with status 200 unless its type says otherwise
+// (see writeReply), or with an error. Headers are set on w.
 type handlerFunc func(w *responseWriter, r *http.Request) (any, error)
 
-// route is one row of a route table. A caller needs one of the permissions; without
-// any the route is public.
+// route is one row of a route table. A caller needs one of the permissions; without any the route is public.
 type route struct {
 	pattern     string // a pattern of net/http's ServeMux
 	permissions []permission
@@ -73,16 +66,9 @@ func (r route) isPublic() bool { return r.permissions == nil }
 // everything lists all permissions. A row with this list needs each of them.
 var everything = everyPermission.list()
 
-// taskless are the permissions for what needs no task.
-var taskless = []permission{
-	permTemplatesRead, permSystemHandlersRead, permSystemConfigRead, permWorkerTemplatesRead, permWorkerConfigRead,
-	permTemplatesValidate,
-}
-
-// isTaskless reports whether a route is answered while the store is being read.
-func (r route) isTaskless() bool {
-	return !strings.HasSuffix(r.pattern, "/health/status") &&
-		!slices.ContainsFunc(r.permissions, func(p permission) bool { return !slices.Contains(taskless, p) })
+// servesEarly reports whether a route is answered while the store is being read: a public one that tells nothing of tasks.
+func (r route) servesEarly() bool {
+	return r.isPublic() && !strings.HasSuffix(r.pattern, "/health/status")
 }
 
 // patterns returns the patterns of the row: one under /v1 answers under /api/v1, too.
@@ -170,7 +156,6 @@ func (s *surface) handle(routes []route) {
 	}
 }
 
-// handleRow registers one row.
 func (s *surface) handleRow(row servedRoute) {
 	s.parts.register(len(s.rows), row.route)
 	s.rows = append(s.rows, row)
@@ -195,7 +180,6 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer answers a request that matches a row.
 func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 	w.matched = true
 	if !row.controls {
@@ -207,7 +191,7 @@ func (s *surface) answer(w *responseWriter, r *http.Request, row servedRoute) {
 		w.Header().Set("Connection", "close")
 	}
 	err := s.guard.check(r, row)
-	if err == nil && s.svc.health.starting != nil && !row.isTaskless() {
+	if err == nil && s.svc.health.starting != nil && !row.servesEarly() {
 		err = s.svc.notOpen()
 	}
 	if err == nil && !row.isPublic() {
@@ -347,8 +331,7 @@ type surfaceCache struct {
 
 func newSurfaceCache() *surfaceCache { return &surfaceCache{values: map[string]any{}} }
 
-// cached returns the value of a key, which create makes when it is first needed. A
-// nil cache keeps nothing.
+// cached returns the value of a key, which create makes when it is first needed. A nil cache keeps nothing.
 func cached[V any](c *surfaceCache, key string, create func() V) V {
 	if c == nil {
 		return create()
@@ -394,10 +377,9 @@ type rowNumber int
 
 func (rowNumber) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// leaveBody closes the connection after the answer if the request has a body. To
-// keep the connection, net/http would first read much of the unwanted body, as
-// slowly as the client sends it. Under load, a new connection costs more than a
-// short body.
+// leaveBody closes the connection after the answer if the request has a body. To keep the connection, net/http would
+// first read much of the unwanted body, as slowly as the client sends it. Under load, a new connection costs more than
+// a short body.
 func leaveBody(w *responseWriter, r *http.Request, refusal error) {
 	short := r.ContentLength >= 0 && r.ContentLength < 256<<10 // as much as net/http reads
 	if r.ContentLength != 0 && !(short && kindOf(refusal) == backpressure) {

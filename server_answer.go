@@ -80,8 +80,7 @@ func writeJSON(w *responseWriter, status int, contentType string, v any) error {
 	return nil
 }
 
-// copiedBody is up to how long a body net/http copies, so that nothing else is held
-// while it is written.
+// copiedBody is up to how long a body net/http copies, so that nothing else is held while it is written.
 const copiedBody = 3 << 10
 
 // jsonAnswer is an answer while it is written: up to a piece is kept, and goes out with its
@@ -131,8 +130,7 @@ func (a *jsonAnswer) pass(text []byte) error {
 	return writePieces(a.w, text)
 }
 
-// cutOff ends an answer of which a part was written, so that nobody takes the part for
-// the whole.
+// cutOff ends an answer of which a part was written, so that nobody takes the part for the whole.
 func (w *responseWriter) cutOff(err error) {
 	level := pick(w.gone, slog.LevelDebug, slog.LevelError)
 	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
@@ -327,6 +325,16 @@ func setWriteDeadline(w http.ResponseWriter, d time.Duration) {
 	http.NewResponseController(w).SetWriteDeadline(realDeadline(d))
 }
 
+// sendNow sends a part of an answer at once. Its reader must take it in time.
+func (w *responseWriter) sendNow(text []byte) error {
+	setWriteDeadline(w.ResponseWriter, answerPatience)
+	_, err := w.Write(text)
+	if err == nil {
+		err = http.NewResponseController(w).Flush()
+	}
+	return err
+}
+
 // What a client that was refused may still send.
 const (
 	drainBytes = 16 << 20
@@ -342,29 +350,55 @@ func (w *responseWriter) drain() {
 	}
 }
 
-// acceptWeight returns the weight that an Accept header gives to a name; -1 if it does not
-// name it.
-func acceptWeight(values []string, name string) float64 {
-	weight := -1.0
-	for _, value := range values {
-		for element := range strings.SplitSeq(value, ",") {
-			named, parameters, _ := strings.Cut(element, ";")
-			if strings.EqualFold(strings.TrimSpace(named), name) {
-				weight = max(weight, quality(parameters))
-			}
-		}
-	}
-	return weight
+// zeroWeight matches the parameters by which a header refuses what it names (RFC 9110, 12.4.2).
+var zeroWeight = compiled(`(?i)\bq=0(\.0*)?[ \t]*$`)
+
+// accepts reports whether an Accept header names something without refusing it.
+func accepts(values []string, name string) bool {
+	return slices.ContainsFunc(splitList(strings.Join(values, ",")), func(element string) bool {
+		named, parameters, _ := strings.Cut(element, ";")
+		return strings.EqualFold(strings.TrimSpace(named), name) && !zeroWeight().MatchString(parameters)
+	})
 }
 
-// quality returns the weight among parameters; 1 without a valid one.
-func quality(parameters string) float64 {
-	for parameter := range strings.SplitSeq(parameters, ";") {
-		if q, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(parameter)), "q="); ok {
-			if weight, err := strconv.ParseFloat(q, 64); err == nil {
-				return min(max(weight, 0), 1)
-			}
+// Hints at what a request contains and the service does not know, although the caller may think that it does. A hint
+// never refuses anything, since clients send all sorts of things.
+
+const maxHints = 10 // in one answer
+
+// hint adds a header Warning to the answer of a request, with the code for others than caches, as Kubernetes does it
+// (RFC 7234, section 5.5). A newer RFC has no use for the header, and forbids none.
+func hint(h http.Header, format string, args ...any) {
+	if text := asciiText(fmt.Sprintf(format, args...)); len(h["Warning"]) < maxHints {
+		h["Warning"] = append(h["Warning"], `299 - "`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text)+`"`)
+	}
+}
+
+// hintMisfits adds a hint for each place where a result, at a path of the request, does not fit its schema.
+func hintMisfits(w *responseWriter, path string, found misfits) {
+	for _, text := range found.texts(path) {
+		hint(w.Header(), "%s", text)
+	}
+}
+
+func hintTexts(h http.Header) (texts []string) {
+	for _, value := range h["Warning"] {
+		if text, ok := strings.CutPrefix(value, `299 - "`); ok && strings.HasSuffix(text, `"`) {
+			texts = append(texts, strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(text[:len(text)-1]))
 		}
 	}
-	return 1
+	return texts
+}
+
+func asciiText(s string) string {
+	quoted := strconv.QuoteToASCII(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+// hintsOf returns the headers of the answer to a request, for hints.
+func hintsOf(r *http.Request) http.Header {
+	if b, ok := r.Body.(*requestBody); ok {
+		return b.answer
+	}
+	return http.Header{}
 }

@@ -12,6 +12,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"stepwell/e2e/wire"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -98,23 +100,18 @@ func TestCompressedTexts(t *testing.T) {
 		{"GET", "/v1/tasks/" + id.String(), "gzip", false, false},
 		{"GET", "/v1/tasks", "gzip", false, false},
 	} {
-		r := httptest.NewRequest(tt.method, tt.path, nil)
-		w, plain := httptest.NewRecorder(), httptest.NewRecorder()
-		a.ServeHTTP(plain, r)
-		r.Header.Set("Accept-Encoding", tt.accept)
-		a.ServeHTTP(w, r)
-		h := w.Header()
-		if w.Code != 200 || (h.Get("Content-Encoding") == "gzip") != tt.zipped || (h.Get("Vary") == "Accept-Encoding") != tt.vary {
-			t.Errorf("%+v: got %d with %v", tt, w.Code, h)
+		plain, got := served(t, a, tt.method, tt.path, ""), served(t, a, tt.method, tt.path, "", "Accept-Encoding: "+tt.accept)
+		h := got.header
+		if got.status != 200 || (h.Get("Content-Encoding") == "gzip") != tt.zipped || (h.Get("Vary") == "Accept-Encoding") != tt.vary {
+			t.Errorf("%+v: got %d with %v", tt, got.status, h)
 		}
 		if !tt.zipped {
 			continue
 		}
-		sent := w.Body.Len()
-		body := must(io.ReadAll(must(gzip.NewReader(w.Body))(t)))(t)
-		same := len(body) == plain.Body.Len() || tt.path == "/metrics"
-		if h.Get("Content-Length") != fmt.Sprint(sent) || h.Get("Etag") != plain.Header().Get("Etag") || !same {
-			t.Errorf("%+v: got %d bytes with %v; want %d", tt, len(body), h, plain.Body.Len())
+		body := must(io.ReadAll(must(gzip.NewReader(bytes.NewReader(got.body)))(t)))(t)
+		same := len(body) == len(plain.body) || tt.path == "/metrics"
+		if h.Get("Content-Length") != fmt.Sprint(len(got.body)) || h.Get("Etag") != plain.header.Get("Etag") || !same {
+			t.Errorf("%+v: got %d bytes with %v; want %d", tt, len(body), h, len(plain.body))
 		}
 	}
 }
@@ -124,13 +121,9 @@ func TestErrorsWithoutMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
 		a.surface.svc.quotas.memory.take(maxRequestMemory)
-		w := httptest.NewRecorder()
-		body := `{"name":"a","tags":["` + strings.Repeat(`","`, maxTags-1) + `"]}`
-		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader(body))
-		r.Header.Set("Content-Type", "application/json")
-		a.ServeHTTP(w, r)
-		if w.Code != 503 || !strings.Contains(w.Body.String(), "BACKPRESSURE") || w.Body.Len() > copiedBody {
-			t.Errorf("got %d: %s", w.Code, w.Body)
+		got := served(t, a, "POST", "/v1/tasks", `{"name":"a","tags":["`+strings.Repeat(`","`, maxTags-1)+`"]}`).want(503)
+		if !strings.Contains(string(got.body), "BACKPRESSURE") || len(got.body) > copiedBody {
+			t.Errorf("got %s", got.body)
 		}
 	})
 }
@@ -187,16 +180,13 @@ func TestLeavingDuringAState(t *testing.T) {
 	}
 }
 
-func TestAcceptWeight(t *testing.T) {
-	for _, tt := range []struct {
-		header string
-		want   float64
-	}{
-		{"", -1}, {"gzip", 1}, {"GZIP", 1}, {"deflate, gzip;q=0.5", 0.5}, {"gzip;q=0", 0}, {"gzip ; Q=0.25", 0.25},
-		{"gzip;q=x", 1}, {"br", -1}, {"gzipped", -1}, {"gzip;q=0.1, gzip;q=0.7", 0.7}, {"gzip;q=-1", 0}, {"gzip;q=7", 1},
+func TestAccepts(t *testing.T) {
+	for header, want := range map[string]bool{
+		"": false, "gzip": true, "GZIP": true, "deflate, gzip;q=0.5": true, "gzip;q=0": false, "gzip; Q=0.00 ": false,
+		"br": false, "gzipped": false, "gzip;q=0, gzip;q=0.7": true, "gzip;level=1": true, "gzip;q=x": true, ";;": false,
 	} {
-		if got := acceptWeight([]string{tt.header}, "gzip"); got != tt.want {
-			t.Errorf("%q: got %v; want %v", tt.header, got, tt.want)
+		if got := accepts([]string{header}, "gzip"); got != want {
+			t.Errorf("%q: got %t; want %t", header, got, want)
 		}
 	}
 }
@@ -233,4 +223,73 @@ func TestSlowReaders(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHints checks that texts come back as they were said, and that there are not too many.
+func TestHints(t *testing.T) {
+	h := http.Header{}
+	for range 2 * maxHints {
+		hint(h, `a "quoted" \ text, %s`, "ü\n")
+	}
+	if got := hintTexts(h); len(got) != maxHints || got[0] != `a "quoted" \\ text, \u00fc\n` {
+		t.Errorf("got %d of %q", len(got), got[0])
+	}
+}
+
+// TestIfMatchIsAsDeclared checks that every value that the document allows is read, and which others are refused.
+func TestIfMatchIsAsDeclared(t *testing.T) {
+	doc := must(wire.Decode(openAPIFile))(t)
+	schema, _ := wire.LookUp(doc, "components.parameters.IfMatch.schema")
+	declared := regexp.MustCompile(schema.(map[string]any)["pattern"].(string))
+	a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
+	for value, read := range map[string]bool{
+		`*`: true, `"x"`: true, `W/"x"`: true, `"a-1" , W/"b"`: true, `"!#$%&'()*+-./:;<=>?@[]^_{|}~"`: true,
+		``: false, `""`: false, `W/""`: false, `"a", ""`: false, `x`: false, `"x`: false, `"a,b"`: false, `"a b"`: false, `*"x"`: false, `w/"x"`: false, `"a""b"`: false,
+	} {
+		_, err := a.surface.seenVersions(&http.Request{Header: http.Header{"If-Match": {value}}})
+		if allowed := declared.MatchString(value); allowed != read || (err == nil) != read {
+			t.Errorf("%s: got it allowed by the document: %v, and %v; want both: %v", value, allowed, err, read)
+		}
+	}
+}
+
+// TestTagsDifferByRights checks that nobody is told that they have what they may not see.
+func TestTagsDifferByRights(t *testing.T) {
+	s := newTestService(t, serviceTest{templates: apiTemplates})
+	task := createWith(t, s, `{"a":1}`)
+	a := newOrchestrationAPI(s, nil)
+	seen := map[string]string{}
+	for _, p := range [][]permission{
+		{}, {permTasksContextRead}, {permStepsRead}, {permTasksContextRead, permStepsRead},
+	} {
+		sc := &securityContext{method: authByAPIKey}
+		for _, one := range p {
+			sc.permissions |= 1 << one
+		}
+		tag := a.surface.taskTag(task, hiddenFrom(withSecurity(t.Context(), sc)), 0)
+		if other, twice := seen[tag]; twice {
+			t.Errorf("got the tag %s for %v and for %s", tag, p, other)
+		}
+		seen[tag] = fmt.Sprint(p)
+	}
+}
+
+// TestTagsFollowTheClock checks that the tag of a task changes when a retry becomes due, even
+// before that is recorded.
+func TestTagsFollowTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestService(t, serviceTest{extra: []string{testTemplate("fails", stepSpec{name: "a", callable: "Outside"})}})
+		v := mustCreate(t, s, "fails")
+		failed, _ := must2(s.operator.act(t.Context(), v.id, v.stepID(0), &stepRequest{
+			action: actionFail, by: "x", reason: "y", err: &stepError{message: "no", errorType: "e", retryable: true},
+		}))(t)
+		a := newOrchestrationAPI(s, nil)
+		due := failed.steps[0].retryAt
+		if due == 0 {
+			t.Fatal("got no retry; want one")
+		}
+		if before, after := a.surface.taskTag(failed, "", due-1), a.surface.taskTag(failed, "", due); before == after {
+			t.Errorf("got %s before and after the retry is due", before)
+		}
+	})
 }

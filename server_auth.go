@@ -26,8 +26,8 @@ func (s *surface) admit(w *responseWriter, r *http.Request, row servedRoute) (*h
 		f = s.auth.authorize(sc, row.permissions...)
 	}
 	w.caller = sc
-	s.logAdmission(w, r, sc, f)
 	if f != nil {
+		s.logRefusal(w, r, sc, f)
 		return r, f
 	}
 	return r.WithContext(withSecurity(r.Context(), sc)), nil
@@ -55,9 +55,8 @@ func setRefusalHeaders(h http.Header, f *failure) {
 	h.Set("WWW-Authenticate", challenge)
 }
 
-// credentialTime returns the time at which credentials must be valid: real time,
-// unless fixture mode is configured to use the virtual clock. Routes that control
-// the service use real time, so that they work whatever the virtual time is.
+// credentialTime returns the time at which credentials must be valid: real time, unless fixture mode is configured to
+// use the virtual clock. Routes that control the service use real time, so that they work whatever the virtual time is.
 func (s *surface) credentialTime(row servedRoute) instant {
 	f := &s.svc.cfg.Fixture
 	if f.Enabled && f.VirtualCredentials && !row.controls && s.auth.forward == nil {
@@ -66,24 +65,14 @@ func (s *surface) credentialTime(row servedRoute) instant {
 	return s.auth.clock.now()
 }
 
-// logAdmission logs who was admitted or refused, and why, without credentials.
-func (s *surface) logAdmission(w *responseWriter, r *http.Request, sc *securityContext, f *failure) {
-	level, message := slog.LevelDebug, "a request was admitted"
-	switch {
-	case f == nil && sc.method == authByNothing:
+// logRefusal logs who was refused, and why, without credentials.
+func (s *surface) logRefusal(w *responseWriter, r *http.Request, sc *securityContext, f *failure) {
+	level := pick(f.refusal.severity == severityLow, slog.LevelInfo, slog.LevelWarn)
+	if !s.log.Enabled(r.Context(), level) {
 		return
-	case f == nil:
-	case f.refusal.severity == severityLow:
-		level, message = slog.LevelInfo, "a request was refused"
-	default:
-		level, message = slog.LevelWarn, "a request was refused"
 	}
-	dropped, ok := 0, s.log.Enabled(r.Context(), level)
-	// Only refusals are limited; admissions are logged at the level debug. Those that anybody can cause must not displace
-	// those of callers who were recognized.
-	if ok && f != nil {
-		dropped, ok = pick(sc == nil, s.auth.logRate, s.auth.logSeen).allow(realNow())
-	}
+	// Refusals that anybody can cause must not displace those of callers who were recognized.
+	dropped, ok := pick(sc == nil, s.auth.logRate, s.auth.logSeen).allow(realNow())
 	if !ok {
 		return
 	}
@@ -95,14 +84,12 @@ func (s *surface) logAdmission(w *responseWriter, r *http.Request, sc *securityC
 	} else {
 		attrs = append(attrs, slog.String("method", f.refusal.method))
 	}
-	if f != nil {
-		attrs = append(attrs, slog.Int("status", failureForms[f.kind].status), slog.String("reason", f.refusal.reason),
-			slog.String("severity", f.refusal.severity), slog.String("detail", f.refusal.detail))
-	}
+	attrs = append(attrs, slog.Int("status", failureForms[f.kind].status), slog.String("reason", f.refusal.reason),
+		slog.String("severity", f.refusal.severity), slog.String("detail", f.refusal.detail))
 	if dropped > 0 {
 		attrs = append(attrs, slog.Int("not_logged", dropped)) // before this one
 	}
-	s.log.LogAttrs(r.Context(), level, message, attrs...)
+	s.log.LogAttrs(r.Context(), level, "a request was refused", attrs...)
 }
 
 // callerView lists the permissions of a caller.
@@ -140,8 +127,7 @@ func (s *surface) require(r *http.Request, all ...permission) error {
 // mayReadContexts reports whether the caller may see the contexts of tasks.
 func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(permTasksContextRead) }
 
-// mayReadResults reports whether the caller may see the results of steps and what handlers
-// say about failures.
+// mayReadResults reports whether the caller may see the results of steps and what handlers say about failures.
 func mayReadResults(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }
 
 // mayReadDeliveries reports whether the caller may see why events were not delivered.

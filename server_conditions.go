@@ -1,7 +1,6 @@
 package main
 
-// Entity tags: what the caller knows of a task already (If-None-Match), and conditions on
-// changing it (If-Match).
+// Entity tags: what the caller knows of a task already (If-None-Match), and conditions on changing it (If-Match).
 
 import (
 	"context"
@@ -37,7 +36,6 @@ func (s *surface) taskTag(t *task, hidden string, now instant) string {
 	return s.versionTag(t.lastSeq, hidden)
 }
 
-// versionTag returns the tag of a version of a task.
 func (s *surface) versionTag(seq uint64, more string) string {
 	b := s.svc.store.numbers().append(append(make([]byte, 0, 40), '"'), seq)
 	return string(append(append(b, more...), '"'))

@@ -5,11 +5,9 @@ package main
 import (
 	"container/list"
 	"context"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 )
@@ -44,7 +42,7 @@ func newHTTPServer(l net.Listener, h http.Handler, all *connections, logger *slo
 		WriteTimeout:      2 * requestTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          log.New(debugWriter{logger}, "", 0),
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // about clients
 
 		DisableGeneralOptionsHandler: true, // so that "OPTIONS *" is answered in the surface's form
 	}}
@@ -52,14 +50,6 @@ func newHTTPServer(l net.Listener, h http.Handler, all *connections, logger *slo
 
 // serve serves until the server is shut down.
 func (h *httpServer) serve() error { return h.server.Serve(h.listener) }
-
-// debugWriter logs net/http's messages about clients at the level debug.
-type debugWriter struct{ log *slog.Logger }
-
-func (d debugWriter) Write(p []byte) (int, error) {
-	d.log.Debug("http server", "message", strings.TrimSpace(string(p)))
-	return len(p), nil
-}
 
 // Connections: their number is limited for all listeners of a process together. At the limit, and when the process runs
 // out of file descriptors, the connection that has waited longest for a request is closed.
@@ -172,7 +162,6 @@ func (all *connections) closeIdle(least time.Duration) bool {
 	return true
 }
 
-// followState follows the state of a connection.
 func (all *connections) followState(c net.Conn, state http.ConnState) {
 	n := c.(*connection)
 	switch state {

@@ -1,7 +1,6 @@
 package main
 
-// The one place where an error becomes a response: its status and codes, and its body on each
-// surface.
+// The one place where an error becomes a response: its status and codes, and its body on each surface.
 
 import (
 	"cmp"
@@ -12,8 +11,7 @@ import (
 	"time"
 )
 
-// failureForms gives each kind of failure its status and its names on the three
-// surfaces.
+// failureForms gives each kind of failure its status and its names on the three surfaces.
 var failureForms = [...]struct {
 	status int
 	code   string // on the orchestration role

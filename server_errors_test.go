@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -33,7 +32,9 @@ func plantSecrets(t *testing.T, c *Config) map[string]string {
 		for _, value := range secretCandidates(k) {
 			if text, ok := secretText(k.def, value); !ok {
 				t.Errorf("%s: no test knows how to put a secret into a %T", k.path, k.def)
-			} else if planted, faults := k.convertText(text); faults == nil {
+			} else if raw, err := k.parseText(text); err != nil {
+				continue
+			} else if planted, faults := k.convert(raw); faults == nil {
 				k.set(c, planted)
 				texts[k.path] = text
 				break
@@ -212,20 +213,15 @@ func TestInternalErrorsStayInside(t *testing.T) {
 		}},
 	})
 	counted := func(want string) {
-		w := httptest.NewRecorder()
-		a.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-		if !strings.Contains(w.Body.String(), "\nstepwell_internal_errors_total{role=\"orchestration\"} "+want+"\n") {
+		if !strings.Contains(string(served(t, a, "GET", "/metrics", "").body), "\nstepwell_internal_errors_total{role=\"orchestration\"} "+want+"\n") {
 			t.Errorf("the metrics do not count %s internal errors", want)
 		}
 	}
 	counted("0")
 	for _, path := range []string{"/fails", "/panics"} {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest("GET", path, nil)
-		r.Header.Set("X-Request-Id", "id-of-"+path[1:])
-		a.ServeHTTP(w, r)
-		if w.Code != 500 || strings.Contains(w.Body.String(), "secret") || !strings.Contains(w.Body.String(), "id-of-") {
-			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+		got := string(served(t, a, "GET", path, "", "X-Request-Id: id-of-"+path[1:]).want(500).body)
+		if strings.Contains(got, "secret") || !strings.Contains(got, "id-of-") {
+			t.Errorf("%s: got %s", path, got)
 		}
 		if !strings.Contains(log.String(), "the secret cause") || !strings.Contains(log.String(), "id-of-"+path[1:]) {
 			t.Errorf("%s: the log lacks the cause or the request id: %s", path, &log)

@@ -141,7 +141,6 @@ func (s *service) writeWorkerMetrics(m *metricsText) {
 	m.histogram("stepwell_worker_step_execution_duration_milliseconds", &f.durations, time.Millisecond)
 }
 
-// writeMetrics writes the metrics of the process.
 func (s *service) writeMetrics(m *metricsText) {
 	m.family("stepwell_build_info", "gauge", "Always 1; the label gives the version.")
 	m.sample("stepwell_build_info", 1, "version", version)
@@ -199,22 +198,17 @@ func writeProcessMetrics(m *metricsText) {
 }
 
 func (q *quotas) write(m *metricsText) {
-	type figure struct {
-		name, kind, help string
-		of               func(*quota) float64
+	m.family("stepwell_limit", "gauge", "Capacity that callers share, by limit.")
+	for _, q := range q.named() {
+		m.sample("stepwell_limit", float64(q.most), "limit", q.name)
 	}
-	for _, f := range []figure{
-		{"stepwell_limit", "gauge", "Capacity that callers share, by limit.",
-			func(q *quota) float64 { return float64(q.most) }},
-		{"stepwell_limit_used", "gauge", "Capacity that callers use now, by limit.",
-			func(q *quota) float64 { return float64(q.used.Load()) }},
-		{"stepwell_limit_refusals_total", "counter", "Requests and connections refused because of a limit.",
-			func(q *quota) float64 { return float64(q.refused.Load()) }},
-	} {
-		m.family(f.name, f.kind, f.help)
-		for _, q := range q.named() {
-			m.sample(f.name, f.of(q.quota), "limit", q.name)
-		}
+	m.family("stepwell_limit_used", "gauge", "Capacity that callers use now, by limit.")
+	for _, q := range q.named() {
+		m.sample("stepwell_limit_used", float64(q.used.Load()), "limit", q.name)
+	}
+	m.family("stepwell_limit_refusals_total", "counter", "Requests and connections refused because of a limit.")
+	for _, q := range q.named() {
+		m.sample("stepwell_limit_refusals_total", float64(q.refused.Load()), "limit", q.name)
 	}
 }
 
@@ -258,10 +252,6 @@ func (f *workFigures) writeTasks(m *metricsText) {
 		"Finished tasks dropped to keep within the limits, since the store was created.", float64(f.dropped))
 	m.single("stepwell_tasks_dropped_early_total", "counter",
 		"Of these, tasks dropped since the start because tasks took nearly all the memory for them.", float64(f.early))
-	counts(m, "stepwell_idempotency_keys", "gauge", "Idempotency-Keys remembered, by what became of their tasks.",
-		"task", []string{"kept", "dropped"}, f.requests[:])
-	m.single("stepwell_idempotency_keys_evicted_total", "counter",
-		"Idempotency-Keys of dropped tasks forgotten early because of their number.", float64(f.evicted))
 	counts(m, "stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.",
 		"to", taskStateNames[:], f.taskMoves[:])
 	counts(m, "stepwell_step_transitions_total", "counter", "Transitions of steps into each state.",
@@ -285,7 +275,6 @@ func (f *workFigures) writeTasks(m *metricsText) {
 	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(f.waiting))
 }
 
-// writeTemplates writes the counters by template.
 func (f *workFigures) writeTemplates(m *metricsText) {
 	m.family("stepwell_template_tasks_total", "counter", fmt.Sprintf("Transitions of tasks into pending and into states in "+
 		"which they stay, by template; after %d templates, the others together as *.", maxCountedTemplates))
@@ -435,4 +424,58 @@ func (h *httpStats) write(m roleMetrics) {
 	for _, route := range slices.Sorted(maps.Keys(h.times)) {
 		m.histogram("stepwell_http_request_duration_seconds", h.times[route], time.Second, "role", m.role, "route", route)
 	}
+}
+
+// The health routes of a role.
+
+// roleHealth answers the health routes of a role.
+type roleHealth struct {
+	role     string
+	clock    clock
+	workerID string // "" on the orchestration role
+	checker  *health
+	complete func(v *readyView) // adds what only this role reports
+}
+
+func (h *roleHealth) alive(status string) aliveView {
+	return aliveView{status, zonedTime(h.clock.now()), h.workerID}
+}
+
+// aliveAs returns a handler that answers with a status, without a check.
+func (h *roleHealth) aliveAs(status string) handlerFunc {
+	return func(*responseWriter, *http.Request) (any, error) { return h.alive(status), nil }
+}
+
+// healthReady answers 200 if every check is healthy, else 503.
+func (h *roleHealth) healthReady(w *responseWriter, _ *http.Request) (any, error) {
+	v, healthy := h.view(false, "ready", "not_ready")
+	return checkedReply(w, healthy, v), nil
+}
+
+// healthDetailed answers 200 whatever the checks found.
+func (h *roleHealth) healthDetailed(*responseWriter, *http.Request) (any, error) {
+	v, _ := h.view(true, healthyWord, degradedWord)
+	return v, nil
+}
+
+// view runs the checks. The answer's status is good if every check is healthy, else bad.
+func (h *roleHealth) view(detailed bool, good, bad string) (v readyView, healthy bool) {
+	checks := h.checker.checks(h.role, detailed)
+	v, healthy = readyView{aliveView: h.alive(good), Checks: checks}, true
+	for _, c := range v.Checks {
+		if c.Status != healthyWord {
+			v.Status, healthy = bad, false
+		}
+	}
+	h.complete(&v)
+	return v, healthy
+}
+
+// checkedReply answers 200 if every check is healthy, else 503 with the time after which to ask again.
+func checkedReply(w *responseWriter, healthy bool, v any) reply {
+	if healthy {
+		return reply{http.StatusOK, v}
+	}
+	w.Header().Set("Retry-After", "1")
+	return reply{http.StatusServiceUnavailable, v}
 }

@@ -1,8 +1,7 @@
 package main
 
-// The OpenAPI documents. In openapi.json each operation lists the surfaces that
-// serve it in x-surfaces. If two surfaces answer one path differently, the path
-// appears twice, the second time followed by "#" and the surface.
+// The OpenAPI documents. In openapi.json each operation lists the surfaces that serve it in x-surfaces. If two surfaces
+// answer one path differently, the path appears twice, the second time followed by "#" and the surface.
 
 import (
 	"bytes"
@@ -48,7 +47,6 @@ func openAPIForSurface(apiKeyHeader, mountPath string, surfaces ...string) []byt
 	}
 	paths := openAPIPaths(doc["paths"].(map[string]any), surfaces)
 	doc["paths"] = paths
-	doc["tags"] = openAPITags(doc)
 	components := doc["components"].(map[string]any)
 	components["securitySchemes"].(map[string]any)["api_key_auth"].(map[string]any)["name"] = apiKeyHeader
 	openAPIPrune(doc, components)
@@ -60,8 +58,7 @@ func openAPIForSurface(apiKeyHeader, mountPath string, surfaces ...string) []byt
 // openAPIVersions is the sentence of the description that is true of the roles only.
 const openAPIVersions = "Every path under `/v1` is also served under `/api/v1`. "
 
-// openAPIInOrder encodes the paths of a document in the order of openapi.json, which is
-// the order of use.
+// openAPIInOrder encodes the paths of a document in the order of openapi.json, which is the order of use.
 func openAPIInOrder(paths map[string]any) json.RawMessage {
 	text, rest := []byte("{"), maps.Clone(paths)
 	for key := range jsonMembers(objectMember(openAPIFile, "paths")) {
@@ -106,23 +103,7 @@ func unavailableOn(operation map[string]any, surface string) {
 	}
 }
 
-// openAPITags returns the tags that the operations of doc use.
-func openAPITags(doc map[string]any) []any {
-	used := map[any]bool{}
-	for _, item := range doc["paths"].(map[string]any) {
-		for _, operation := range item.(map[string]any) {
-			for _, tag := range operation.(map[string]any)["tags"].([]any) {
-				used[tag] = true
-			}
-		}
-	}
-	return slices.DeleteFunc(doc["tags"].([]any), func(tag any) bool {
-		return !used[tag.(map[string]any)["name"]]
-	})
-}
-
-// openAPIPrune removes the components that no path of doc refers to, directly or
-// through others.
+// openAPIPrune removes the components that no path of doc refers to, directly or through others.
 func openAPIPrune(doc, components map[string]any) {
 	const prefix = "#/components/"
 	reached := map[string]bool{}

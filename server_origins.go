@@ -1,8 +1,7 @@
 package main
 
-// The host guard. Any web page that a user visits can make the browser send requests
-// here. Without authentication, and where what browsers add on their own authenticates,
-// these would be admitted; the guard refuses them.
+// The host guard. Any web page that a user visits can make the browser send requests here. Without authentication, and
+// where what browsers add on their own authenticates, these would be admitted; the guard refuses them.
 
 import (
 	"net/http"
@@ -37,17 +36,8 @@ func newHostGuard(cfg *Config, name string, auth *authenticator, origins *pageOr
 	return g
 }
 
-// listen returns the configured address of a role.
-func (c *Config) listen(role string) string {
-	if role == "worker" {
-		return c.Worker.Web.Listen
-	}
-	return c.Orchestration.Web.Listen
-}
-
-// check refuses what a page of another origin may have sent to a route that changes
-// something or controls the service, and a request under a name that is not this
-// service's. A nil guard refuses nothing.
+// check refuses what a page of another origin may have sent to a route that changes something or controls the service,
+// and a request under a name that is not this service's. A nil guard refuses nothing.
 func (g *hostGuard) check(r *http.Request, row servedRoute) error {
 	if g == nil || g.secured && !hasAddedCredentials(r.Header) {
 		return nil
@@ -98,10 +88,9 @@ func (g *hostGuard) misdirected(r *http.Request) bool {
 	return err != nil && (r.Header["Origin"] != nil || r.Header["Sec-Fetch-Site"] != nil)
 }
 
-// fromOtherOrigin reports whether a page of another origin sent a request. As in
-// http.CrossOriginProtection, Sec-Fetch-Site tells, or else whether the Origin has the request's
-// Host and port; without both, no browser sent a change. Reads are judged as well if they have an
-// Origin, as those of scripts have.
+// fromOtherOrigin reports whether a page of another origin sent a request. As in http.CrossOriginProtection,
+// Sec-Fetch-Site tells, or else whether the Origin has the request's Host and port; without both, no browser sent a
+// change. Reads are judged as well if they have an Origin, as those of scripts have.
 func fromOtherOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	switch r.Header.Get("Sec-Fetch-Site") {
@@ -159,7 +148,7 @@ func (o *pageOrigins) admit(origin string, h http.Header) bool {
 }
 
 // exposedHeaders are the headers that pages may read, besides those that they always may.
-const exposedHeaders = "Accept-Encoding, Allow, Content-Encoding, ETag, Idempotency-Replayed, Link, Location, Retry-After, " +
+const exposedHeaders = "Accept-Encoding, Allow, Content-Encoding, ETag, Idempotency-Replayed, Location, Retry-After, " +
 	"Vary, WWW-Authenticate, Warning, X-Auth-Failure-Reason, X-Auth-Failure-Severity, X-Request-Id, " +
 	"X-Stepwell-Wait, X-Total-Count"
 
@@ -206,15 +195,11 @@ func preflight(w *responseWriter, r *http.Request) bool {
 	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
 		h.Set("Access-Control-Allow-Headers", asked)
 	}
-	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
-		h.Set("Access-Control-Allow-Private-Network", "true")
-	}
 	w.WriteHeader(http.StatusNoContent)
 	return true
 }
 
-// controlled reports whether the path of a request, which has these methods, controls the
-// service.
+// controlled reports whether the path of a request, which has these methods, controls the service.
 func (s *surface) controlled(r *http.Request, methods string) bool {
 	method, _, _ := strings.Cut(methods, ",")
 	h, _ := s.parts.mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host})

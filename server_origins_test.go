@@ -217,35 +217,6 @@ func TestChangesAskForTheirOrigin(t *testing.T) {
 	}
 }
 
-// TestForeignPagesMayRead checks requests of pages of other origins that change nothing.
-// Browsers do not show the answers to such pages.
-func TestForeignPagesMayRead(t *testing.T) {
-	t.Parallel()
-	svc := newTestService(t, serviceTest{})
-	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
-	for _, path := range []string{"/health", "/metrics", "/api-docs", "/v1/tasks"} {
-		for _, method := range []string{"GET", "HEAD"} {
-			if a := s.ask(method, path, "", "http://evil.example"); a.status != 200 {
-				t.Errorf("%s %s: got %d; want 200", method, path, a.status)
-			}
-		}
-	}
-}
-
-// TestWorkerRefusesForeignPages checks that errors have the worker role's form.
-func TestWorkerRefusesForeignPages(t *testing.T) {
-	svc := newTestService(t, serviceTest{})
-	s := newGuardedServer(t, newWorkerAPI(svc, nil), "127.0.0.1:0")
-	const path = "/v1/templates/demo/diamond/1.0.0/validate"
-	a := s.ask("POST", path, "evil.example", "").want(421)
-	if a.text("error") != "misdirected_request" || !strings.Contains(a.text("message"), "web.allowed_hosts") {
-		t.Errorf("got %s", a.body)
-	}
-	if a = s.ask("POST", path, "", "http://evil.example").want(400); a.text("error") != "invalid_request" {
-		t.Errorf("got %s", a.body)
-	}
-}
-
 // TestCredentialsReplaceTheGuard checks that the guard is off with authentication, because
 // foreign pages have no credentials.
 func TestCredentialsReplaceTheGuard(t *testing.T) {
@@ -266,11 +237,13 @@ func TestCredentialsReplaceTheGuard(t *testing.T) {
 func TestCookiesNeedAnOwnOrigin(t *testing.T) {
 	who := newWhoServer(t)
 	who.say(200, `{"subject":"ann","permissions":["tasks:*"]}`)
-	svc := newTestService(t, serviceTest{config: func(c *Config) {
-		guardConfig(c)
-		c.Orchestration.Web.Auth.Enabled, c.Orchestration.Web.Auth.AuthenticatorURL = true, who.URL
-	}})
-	a := newOrchestrationAPI(svc, nil)
+	apis := map[string]http.Handler{}
+	for _, listed := range []string{"https://app.example:8443", "*"} { // which does not stand for requests with cookies
+		apis[listed] = newOrchestrationAPI(newTestService(t, serviceTest{config: func(c *Config) {
+			c.Web.AllowedOrigins = []string{listed}
+			c.Orchestration.Web.Auth.Enabled, c.Orchestration.Web.Auth.AuthenticatorURL = true, who.URL
+		}}), nil)
+	}
 	for _, tt := range []struct {
 		method, path, header, value, origin string
 		want                                int
@@ -278,7 +251,7 @@ func TestCookiesNeedAnOwnOrigin(t *testing.T) {
 		{"POST", "/v1/tasks", "Cookie", "session=x", "https://evil.example", 400},
 		{"POST", "/v1/tasks", "Cookie", "session=x", "null", 400},
 		{"POST", "/stepwell/tasks", "Cookie", "session=x", "https://evil.example", 400},
-		{"POST", "/v1/tasks", "Cookie", "session=x", "https://steps.example", 422},
+		{"POST", "/v1/tasks", "Cookie", "session=x", "https://localhost", 422},
 		{"POST", "/v1/tasks", "Cookie", "session=x", "https://app.example:8443", 422},
 		{"POST", "/v1/tasks", "Cookie", "session=x", "", 422},
 		{"POST", "/v1/tasks", "Authorization", "Basic eDp5", "https://evil.example", 400},
@@ -287,15 +260,15 @@ func TestCookiesNeedAnOwnOrigin(t *testing.T) {
 		{"GET", "/v1/tasks", "Cookie", "session=x", "https://evil.example", 200},
 		{"GET", "/health", "Cookie", "session=x", "https://evil.example", 200},
 	} {
-		r := httptest.NewRequest(tt.method, tt.path, strings.NewReader("{}"))
-		r.Host = "steps.example"
-		r.Header = http.Header{"Content-Type": {"application/json"}, tt.header: {tt.value}}
+		lines := []string{tt.header + ": " + tt.value}
 		if tt.origin != "" {
-			r.Header.Set("Origin", tt.origin)
+			lines = append(lines, "Origin: "+tt.origin)
 		}
-		w := httptest.NewRecorder()
-		if a.ServeHTTP(w, r); w.Code != tt.want {
-			t.Errorf("%+v: got %d %s", tt, w.Code, w.Body)
+		for listed, api := range apis {
+			a := served(t, api, tt.method, tt.path, "{}", lines...)
+			if want := pick(listed == "*" && tt.origin == "https://app.example:8443", 400, tt.want); a.status != want {
+				t.Errorf("%s, %+v: got %d %s", listed, tt, a.status, a.body)
+			}
 		}
 	}
 }
@@ -354,21 +327,18 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 		{[]string{"*", app}, "GET", "/v1/tasks", other, 200, "*", ""},
 	} {
 		svc := newTestService(t, serviceTest{config: func(c *Config) { c.Web.AllowedOrigins = tt.allowed }})
-		r := httptest.NewRequest(tt.method, tt.path, strings.NewReader("{}"))
-		r.Host, r.Header = "localhost", http.Header{"Content-Type": {"application/json"}}
+		var lines []string
 		if tt.origin != "" {
-			r.Header.Set("Origin", tt.origin)
+			lines = append(lines, "Origin: "+tt.origin)
 		}
 		if tt.method == "OPTIONS" {
-			r.Header.Set("Access-Control-Request-Method", "POST")
-			r.Header.Set("Access-Control-Request-Headers", "authorization,if-match")
+			lines = append(lines, "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization,if-match")
 		}
-		w := httptest.NewRecorder()
-		newOrchestrationAPI(svc, nil).ServeHTTP(w, r)
-		h := w.Header()
-		if w.Code != tt.status || h.Get("Access-Control-Allow-Origin") != tt.shown ||
+		a := served(t, newOrchestrationAPI(svc, nil), tt.method, tt.path, "{}", lines...)
+		h := a.header
+		if a.status != tt.status || h.Get("Access-Control-Allow-Origin") != tt.shown ||
 			h["Access-Control-Allow-Credentials"] != nil || h.Get("Access-Control-Allow-Methods") != tt.asked {
-			t.Errorf("%+v: got %d with %v", tt, w.Code, h)
+			t.Errorf("%+v: got %d with %v", tt, a.status, h)
 		}
 		varies := strings.Contains(strings.Join(h["Vary"], ","), "Origin")
 		if want := tt.allowed != nil && tt.status != 404; varies != want {
@@ -395,13 +365,9 @@ func TestCredentialsOfBrowsersNeedForwardAuthentication(t *testing.T) {
 		}})
 		for _, method := range []string{"GET", "OPTIONS"} {
 			for origin, want := range map[string]string{"https://app.example": want, "https://other.example": ""} {
-				r := httptest.NewRequest(method, "/v1/tasks", nil)
-				r.Host = "localhost"
-				r.Header = http.Header{"Origin": {origin}, "Access-Control-Request-Method": {"GET"}}
-				w := httptest.NewRecorder()
-				newOrchestrationAPI(svc, nil).ServeHTTP(w, r)
-				if got := w.Header().Get("Access-Control-Allow-Credentials"); got != want || w.Header()["Access-Control-Allow-Origin"] == nil {
-					t.Errorf("%s of %s: got %q; want %q: %v", method, origin, got, want, w.Header())
+				h := served(t, newOrchestrationAPI(svc, nil), method, "/v1/tasks", "", "Origin: "+origin, "Access-Control-Request-Method: GET").header
+				if got := h.Get("Access-Control-Allow-Credentials"); got != want || h["Access-Control-Allow-Origin"] == nil {
+					t.Errorf("%s of %s: got %q; want %q: %v", method, origin, got, want, h)
 				}
 			}
 		}
@@ -416,35 +382,12 @@ func TestControlIsForNoPage(t *testing.T) {
 	for _, row := range (&controlAPI{}).routes() {
 		method, path, _ := strings.Cut(row.pattern, " ")
 		for _, m := range []string{method, "OPTIONS"} {
-			r := httptest.NewRequest(m, path, strings.NewReader("{}"))
-			r.Header = http.Header{"Origin": {"https://app.example"}, "Access-Control-Request-Method": {method}}
-			rec := httptest.NewRecorder()
-			a.ServeHTTP(rec, r)
-			for name := range rec.Header() {
+			a := served(t, a, m, path, "{}", "Origin: https://app.example", "Access-Control-Request-Method: "+method)
+			for name := range a.header {
 				if strings.HasPrefix(name, "Access-Control-") {
-					t.Errorf("%s %s: got %d with %s", m, path, rec.Code, name)
+					t.Errorf("%s %s: got %d with %s", m, path, a.status, name)
 				}
 			}
-		}
-	}
-}
-
-// TestEveryOriginBringsNoCookies checks that "*" does not stand for requests to which the browser
-// adds credentials.
-func TestEveryOriginBringsNoCookies(t *testing.T) {
-	who := newWhoServer(t)
-	who.say(200, `{"subject":"ann","permissions":["tasks:*"]}`)
-	svc := newTestService(t, serviceTest{config: func(c *Config) {
-		c.Web.AllowedOrigins = []string{"*"}
-		c.Orchestration.Web.Auth.Enabled, c.Orchestration.Web.Auth.AuthenticatorURL = true, who.URL
-	}})
-	for header, want := range map[string]int{"Cookie": 400, "X-Api-Key": 422} {
-		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader("{}"))
-		r.Host = "localhost"
-		r.Header = http.Header{"Content-Type": {"application/json"}, header: {"x=y"}, "Origin": {"https://evil.example"}}
-		w := httptest.NewRecorder()
-		if newOrchestrationAPI(svc, nil).ServeHTTP(w, r); w.Code != want {
-			t.Errorf("%s: got %d %s; want %d", header, w.Code, w.Body, want)
 		}
 	}
 }

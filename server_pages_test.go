@@ -1,10 +1,15 @@
 package main
 
 import (
+	"compress/gzip"
+	"fmt"
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // inlineParts matches the scripts and styles of a page.
@@ -48,19 +53,71 @@ func TestDocsPageIsWhole(t *testing.T) {
 	}
 }
 
-func TestWantsHTML(t *testing.T) {
-	for accept, want := range map[string]bool{
-		"": false, "*/*": false, "application/json": false, "text/plain": false, "text/*": false, ";;": false,
-		"text/html": true, "TEXT/HTML": true, "application/json, text/html;q=0.5": true, "text/html;level=1": true,
-		"text/html;q=0": false, "text/html; q=0.0, */*": false, "text/html;q=x": true,
-		"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8": true,
+// Texts that many callers get: compressed once, and shared without showing anybody the past.
+
+// TestDocumentsArePackedOnce asks for each document and page twice, compressed: both answers are the same text, which
+// nobody compresses again.
+func TestDocumentsArePackedOnce(t *testing.T) {
+	sequential(t)
+	svc := newTestService(t, serviceTest{})
+	a, worker := newOrchestrationAPI(svc, nil), newWorkerAPI(svc, nil)
+	for _, tt := range []struct {
+		s      *surface
+		path   string
+		handle handlerFunc
+	}{
+		{a.surface, "/api-docs.json", a.surface.document}, {worker.surface, "/api-docs.json", worker.document},
+		{a.surface, "/api-docs", a.surface.docsPage}, {a.surface, "/api-docs/ui", a.surface.docsPage},
+		{a.surface, "/console", a.consolePage}, {a.surface, "/console/tasks/x", a.consolePage},
+		{a.surface, "/console/web/main.js", a.consoleFile},
+		{a.mount.surface, "/stepwell/api-docs.json", a.mount.surface.document},
 	} {
-		r := httptest.NewRequest("GET", "/", nil)
-		if accept != "" {
-			r.Header.Set("Accept", accept)
+		var texts [2]*packedText
+		for i := range texts {
+			r := httptest.NewRequest("GET", tt.path, nil)
+			r.SetPathValue("file", "main.js")
+			texts[i] = must(tt.handle(tt.s.newResponseWriter(httptest.NewRecorder(), r), r))(t).(*packedText)
 		}
-		if got := wantsHTML(r); got != want {
-			t.Errorf("%q: got %v; want %v", accept, got, want)
+		if texts[0] != texts[1] || &texts[0].zip()[0] != &texts[1].zip()[0] || len(texts[0].zip()) > len(texts[0].plain)/2 {
+			t.Errorf("%s: got %d bytes of %d, and another text for the second caller: %v; want one text, compressed once",
+				tt.path, len(texts[0].zip()), len(texts[0].plain), texts[0] != texts[1])
+		}
+	}
+}
+
+// TestSharedText checks who shares a text: a caller that waited for its turn gets one that was begun meanwhile, but never
+// one from before its request arrived.
+func TestSharedText(t *testing.T) {
+	var s sharedText
+	var made atomic.Int64
+	begun, goOn := make(chan struct{}, 20), make(chan struct{})
+	get := func(arrived time.Time) string {
+		return string(s.get(arrived, func(int) *packedText {
+			n := made.Add(1)
+			begun <- struct{}{}
+			<-goOn
+			return newPackedText("", fmt.Append(nil, n), gzip.BestSpeed)
+		}).plain)
+	}
+	var done sync.WaitGroup
+	done.Go(func() { get(time.Now()) })
+	<-begun
+	arrived := time.Now()
+	for range 10 {
+		done.Go(func() {
+			if got := get(arrived); got != "2" {
+				t.Errorf("got text %s; want the second for all that arrived while the first one was made", got)
+			}
+		})
+	}
+	close(goOn)
+	done.Wait()
+	if got := get(arrived); got != "2" {
+		t.Errorf("got text %s for a request that waited; want the second", got)
+	}
+	for want := 3; want < 5; want++ {
+		if got := get(time.Now()); got != fmt.Sprint(want) {
+			t.Errorf("got text %s for a new request; want %d", got, want)
 		}
 	}
 }

@@ -49,8 +49,7 @@ func (q *query) duration(name, text string) time.Duration {
 	return d
 }
 
-// awaited returns the task that the path names, once it is in a state that the
-// query waits for, if any.
+// awaited returns the task that the path names, once it is in a state that the query waits for, if any.
 func (s *surface) awaited(w *responseWriter, r *http.Request, q *query, name string) (*task, error) {
 	wants, limit := q.waiting()
 	if err := q.done(); err != nil {
@@ -69,7 +68,6 @@ func (s *surface) awaited(w *responseWriter, r *http.Request, q *query, name str
 		t, end, err := s.svc.tasks.await(r.Context(), id, wants, min(limit, valid))
 		if err == nil {
 			setWaitEnd(w, end, limit > valid)
-			err = s.svc.store.wait(r.Context(), t.lastSeq)
 		}
 		return t, err
 	})
@@ -86,8 +84,7 @@ func setWaitEnd(w *responseWriter, end waitEnd, expires bool) {
 	}
 }
 
-// validFor returns for how long the caller's credential is valid, at least 0: no wait
-// takes longer.
+// validFor returns for how long the caller's credential is valid, at least 0: no wait takes longer.
 func (s *surface) validFor(r *http.Request) time.Duration {
 	sc := securityOf(r.Context())
 	if sc == nil || sc.expiry == 0 {
@@ -100,9 +97,8 @@ func (s *surface) validFor(r *http.Request) time.Duration {
 
 // Creating a task.
 
-// submit creates the task that a body describes, and answers with a view of it: 202
-// if the caller waits for a state that has not come, else 201. An Idempotency-Key
-// holds for one route.
+// submit creates the task that a body describes, and answers with a view of it: 202 if the caller waits for a state
+// that has not come, else 201. An Idempotency-Key holds for one route.
 func (s *surface) submit(
 	w *responseWriter, r *http.Request, route creationRoute, body []byte, view func(t *task) any,
 ) (any, error) {
@@ -193,8 +189,7 @@ func replayKeyOf(r *http.Request, route, key string) replayKey {
 	return hashOf([]byte(securityOf(r.Context()).identity()), []byte(route), []byte(key))
 }
 
-// traceContext returns the W3C trace context of a request, or nothing if its traceparent is
-// malformed.
+// traceContext returns the W3C trace context of a request, or nothing if its traceparent is malformed.
 func traceContext(h http.Header) (traceparent, tracestate string) {
 	traceparent = saneTraceparent(h.Get("Traceparent"))
 	if traceparent == "" {

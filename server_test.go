@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -12,9 +13,12 @@ import (
 	"net/url"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
+	"testing/synctest"
 	"time"
 )
 
@@ -57,43 +61,6 @@ func wantRefusal(t *testing.T, what string, r *bufio.Reader) *http.Response {
 		t.Errorf("%s: got %s %s, %v; want 401 and its body", what, resp.Status, body, err)
 	}
 	return resp
-}
-
-// TestRefusedBodyIsNotTaken sends a body of 1 GB with an invalid token: the answer comes at
-// once, and the client can send no more than fits into buffers.
-func TestRefusedBodyIsNotTaken(t *testing.T) {
-	slow(t)
-	const size, most = 1 << 30, 32 << 20
-	conn := authDial(t, authListener(t))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	io.WriteString(conn, refusedHead("Transfer-Encoding: chunked"))
-	sent := make(chan int, 1)
-	go func() {
-		chunk := []byte("10000\r\n" + strings.Repeat(" ", 0x10000) + "\r\n")
-		n := 0
-		for n < size {
-			wrote, err := conn.Write(chunk)
-			n += wrote
-			if err != nil {
-				break
-			}
-		}
-		sent <- n
-	}()
-	resp := wantRefusal(t, "1 GB", bufio.NewReader(conn))
-	if !resp.Close {
-		t.Error("got a connection that stays; want it closed: nobody reads the rest")
-	}
-	n := <-sent
-	runtime.ReadMemStats(&after)
-	t.Logf("the client sent %d bytes; %d bytes were allocated", n, after.TotalAlloc-before.TotalAlloc)
-	if n > most {
-		t.Errorf("the client sent %d bytes; want at most %d of %d", n, most, size)
-	}
-	if got := after.TotalAlloc - before.TotalAlloc; got > 8<<20 {
-		t.Errorf("got %d bytes allocated; want few", got)
-	}
 }
 
 // TestRefusalReachesSenders sends 8 MB before it reads: each refusal by a surface comes, with any framing. Those that net/http makes
@@ -159,12 +126,8 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 		"Content-Length: 100\r\nExpect: 100-continue", "Transfer-Encoding: chunked\r\nExpect: 100-continue",
 	} {
 		conn := authDial(t, address)
-		began := time.Now()
 		io.WriteString(conn, refusedHead(line))
 		wantRefusal(t, line, bufio.NewReader(conn))
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("%s: the answer took %s; want it at once", line, took)
-		}
 	}
 }
 
@@ -179,36 +142,6 @@ func TestRefusalWithoutBodyKeepsTheConnection(t *testing.T) {
 			t.Errorf("request %d: got the connection closed; want it kept", i)
 		}
 	}
-}
-
-// TestRefusalReachesOrdinaryClients sends bodies by net/http, which writes and
-// reads at once.
-func TestRefusalReachesOrdinaryClients(t *testing.T) {
-	address := authListener(t)
-	for _, size := range []int64{1, 1 << 10, 100 << 10, 1 << 20, 64 << 20} {
-		body := io.LimitReader(endlessBody{}, size)
-		r := must(http.NewRequest("POST", "http://"+address+"/v1/tasks", io.NopCloser(body)))(t)
-		r.ContentLength = size
-		r.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatalf("%d bytes: got %v; want an answer", size, err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != 401 {
-			t.Errorf("%d bytes: got %s; want 401", size, resp.Status)
-		}
-	}
-}
-
-// endlessBody is a body that never ends.
-type endlessBody struct{}
-
-func (endlessBody) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = ' '
-	}
-	return len(p), nil
 }
 
 // lockedText is a log to which several goroutines may write.
@@ -259,21 +192,6 @@ func TestActorsGetNoSecrets(t *testing.T) {
 	}
 }
 
-// TestUncleanPaths checks that there are no redirects, because a client that follows one
-// repeats its POST.
-func TestUncleanPaths(t *testing.T) {
-	s := newTestServer(t, serviceTest{})
-	for _, path := range []string{"//v1/tasks", "/v1//tasks", "/v1/./tasks", "/v1/tasks/", "/v1/tasks/%2F"} {
-		a := s.do("POST", path, `{"namespace":"demo","name":"diamond"}`)
-		if a.status != 404 && a.status != 405 {
-			t.Errorf("POST %s: got %d; want 404 or 405: %s", path, a.status, a.body)
-		}
-		if a.header.Get("Location") != "" || a.text("error.code") == "" {
-			t.Errorf("POST %s: got Location %q and %s", path, a.header.Get("Location"), a.body)
-		}
-	}
-}
-
 func TestBackpressure(t *testing.T) {
 	s := newTestServer(t, serviceTest{
 		config: func(c *Config) { c.Worker.Concurrency = 1 },
@@ -289,27 +207,6 @@ func TestBackpressure(t *testing.T) {
 	}
 	if got := s.do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "4" {
 		t.Errorf("got %s tasks; want 4", got)
-	}
-}
-
-// TestDemos runs the embedded templates as the banner suggests.
-func TestDemos(t *testing.T) {
-	t.Parallel()
-	clock := newVirtualClock(testStart)
-	s, ids := newTestServer(t, serviceTest{clock: clock}), map[string]string{}
-	demos := map[string]string{
-		"linear": "complete", "diamond": "complete", "fan_out": "complete", "routing": "complete", "batch": "complete", "flaky": "complete",
-		"failing": "blocked_by_failures", "exhausted": "blocked_by_failures", "approval": "steps_in_process",
-	}
-	for name := range demos {
-		ids[name] = s.create(`{"namespace":"demo","name":"` + name + `"}`)
-	}
-	for range 3 { // a wait before each retry
-		settle(s.svc)
-		clock.advance(time.Minute)
-	}
-	for name, status := range demos {
-		s.await(ids[name], status)
 	}
 }
 
@@ -355,11 +252,8 @@ func TestTrace(t *testing.T) {
 	for _, path := range []string{"/", "/v1/tasks", "/v1/nothing", "//v1/tasks", "/health", "/console", "/stepwell/tasks", "/stepwell/nothing",
 		"/_stepwell/clock", "/_stepwell/nothing"} {
 		for _, h := range []http.Handler{&s.world.gates.orchestration, worker, front} {
-			r := httptest.NewRequest("TRACE", path, nil)
-			r.Host = "localhost"
-			w := httptest.NewRecorder()
-			if h.ServeHTTP(w, r); w.Code != 405 || w.Header()["Allow"] == nil || !strings.Contains(w.Body.String(), "TRACE is not allowed") {
-				t.Errorf("TRACE %s: got %d, %v, %s; want 405", path, w.Code, w.Header(), w.Body)
+			if a := served(t, h, "TRACE", path, ""); a.status != 405 || a.header["Allow"] == nil || !strings.Contains(string(a.body), "TRACE is not allowed") {
+				t.Errorf("TRACE %s: got %d, %v, %s; want 405", path, a.status, a.header, a.body)
 			}
 		}
 	}
@@ -388,10 +282,7 @@ func TestRequestLog(t *testing.T) {
 			{"DELETE", "/v1/tasks", key, "path=/v1/tasks status=405 duration_ms=N request_id=r1"},
 		} {
 			before := len(log.String())
-			r := httptest.NewRequest(tt.method, tt.target, nil)
-			r.Header.Set("X-Request-Id", "r1")
-			r.Header.Set("X-API-Key", tt.key)
-			api.ServeHTTP(httptest.NewRecorder(), r)
+			served(t, api, tt.method, tt.target, "", "X-Request-Id: r1", "X-API-Key: "+tt.key)
 			got := log.String()[before:]
 			if strings.Contains(got, "hunter2") {
 				t.Errorf("%s %s: the log has a secret: %s", tt.method, tt.target, got)
@@ -401,6 +292,404 @@ func TestRequestLog(t *testing.T) {
 			if found != on || on && record != tt.want {
 				t.Errorf("%s %s: got %q; want %q: %v", tt.method, tt.target, record, tt.want, on)
 			}
+		}
+	}
+}
+
+func TestSaneTraceparent(t *testing.T) {
+	const form = "00-0123456789ABCDEF0123456789abcdef-0123456789abcdef-00"
+	for h, want := range map[string]bool{
+		"": false, form: true, form[1:]: false, strings.Replace(form, "A", "g", 1): false,
+		strings.Replace(form, "-0", "00", 1): false, strings.Replace(form, "A", "-", 1): false,
+		form + "-more~!": true, form + " ": false, form + "\x7f": false, form + "\u212a": false,
+		strings.Replace(form, "0123456789ABCDEF0123456789abcdef", strings.Repeat("0", 32), 1): false,
+		strings.Replace(form, "-0123456789abcdef-", "-0000000000000000-", 1):                  false, "ff" + form[2:]: false,
+		form + strings.Repeat("a", 256-len(form)): true, form + strings.Repeat("a", 257-len(form)): false,
+	} {
+		if got := saneTraceparent(h) != ""; got != want {
+			t.Errorf("%q: got %v; want %v", h, got, want)
+		}
+	}
+}
+
+// TestWaitsOfLastingCredentials checks a token that is valid for longer than a time.Duration
+// can hold.
+func TestWaitsOfLastingCredentials(t *testing.T) {
+	s := newTestServer(t, serviceTest{}).svc
+	a := newOrchestrationAPI(s, nil)
+	for _, expiry := range []instant{0, lastInstant} {
+		sc := &securityContext{expiry: expiry}
+		r := httptest.NewRequest("GET", "/", nil)
+		if got := a.surface.validFor(r.WithContext(withSecurity(r.Context(), sc))); got < 1000*time.Hour {
+			t.Errorf("one that expires at %d is valid for %s", expiry, got)
+		}
+	}
+}
+
+// TestWaitsEndWithTheCredential waits for something that never comes, with a token that
+// expires.
+func TestWaitsEndWithTheCredential(t *testing.T) {
+	for _, tt := range []struct {
+		name, method, target, body, wants string
+		handle                            func(a *orchestrationAPI) handlerFunc
+	}{
+		{"a task", "GET", "/v1/tasks/x?wait=terminal&timeout=1h", "", `"status":"steps_in_process"`,
+			func(a *orchestrationAPI) handlerFunc { return a.getTask }},
+		{"a task of the mount", "GET", "/tasks/x?wait=terminal&timeout=1h", "", `"status":"in_progress"`,
+			func(a *orchestrationAPI) handlerFunc { return a.mount.getTask }},
+		{"a creation", "POST", "/v1/tasks?wait=1h", `{"namespace":"t","name":"manual"}`, `"status":"steps_in_process"`,
+			func(a *orchestrationAPI) handlerFunc { return a.createTask }},
+		{"a claim", "POST", "/v1/steps/claim", `{"callables":["Nobody"],"wait_seconds":60}`, `[]`,
+			func(a *orchestrationAPI) handlerFunc { return a.claimSteps }},
+		{"events", "GET", "/v1/events", "", ": the credential has expired",
+			func(a *orchestrationAPI) handlerFunc { return a.streamEvents }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				svc := newTestService(t, serviceTest{templates: apiTemplates})
+				a, began := newOrchestrationAPI(svc, nil), time.Now()
+				sc := &securityContext{method: authByToken, permissions: everyPermission, expiry: realNow().add(7 * time.Second)}
+				r := httptest.NewRequest(tt.method, tt.target, strings.NewReader(tt.body))
+				r.Header.Set("Content-Type", "application/json")
+				id := mustCreate(t, svc, "manual").id.String()
+				r.SetPathValue("task_uuid", id)
+				r.SetPathValue("id", id)
+				w := httptest.NewRecorder()
+				rec := a.surface.newResponseWriter(w, r)
+				rec.matched = true
+				v, err := tt.handle(a)(rec, r.WithContext(withSecurity(r.Context(), sc)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				writeReply(rec, v)
+				if took := time.Since(began); took != 7*time.Second || !strings.Contains(w.Body.String(), tt.wants) {
+					t.Errorf("it took %s: %s", took, w.Body)
+				}
+				if end := w.Header().Get("X-Stepwell-Wait"); strings.Contains(tt.target, "wait=") && end != "expired" {
+					t.Errorf("got X-Stepwell-Wait %q; want expired", end)
+				}
+			})
+		})
+	}
+}
+
+// badBodies are mistakes that every route answers in the same way. A route whose body is
+// optional treats those marked absent as no body.
+var badBodies = []struct {
+	name, contentType, body string
+	status                  int
+	code                    string
+	absent                  bool
+}{
+	{"an empty list", "application/json", `[]`, 400, "BAD_REQUEST", false},
+	{"a list", "application/json", `[{}]`, 400, "BAD_REQUEST", false},
+	{"an empty string", "application/json", `""`, 400, "BAD_REQUEST", false},
+	{"a number", "application/json", ` 0 `, 400, "BAD_REQUEST", false},
+	{"a boolean", "application/json", `true`, 400, "BAD_REQUEST", false},
+	{"null", "application/json", `null`, 400, "BAD_REQUEST", true},
+	{"nothing", "application/json", ``, 400, "JSON_ERROR", true},
+	{"white space", "application/json", " \n", 400, "JSON_ERROR", true},
+	{"a brace", "application/json", `{`, 400, "JSON_ERROR", false},
+	{"a bracket", "application/json", `[`, 400, "JSON_ERROR", false},
+	{"junk after the object", "application/json", `{} x`, 400, "JSON_ERROR", false},
+	{"junk after a list", "application/json", `[] x`, 400, "JSON_ERROR", false},
+	{"a second object", "application/json", `{}{}`, 400, "JSON_ERROR", false},
+	{"a duplicate member", "application/json", `{"a":1,"a":1}`, 400, "JSON_ERROR", false},
+	{"a form", "application/x-www-form-urlencoded", `a=1`, 415, "UNSUPPORTED_MEDIA_TYPE", false},
+	{"an object as text", "text/plain", `{}`, 415, "UNSUPPORTED_MEDIA_TYPE", false},
+	{"a list without a type", "", `[]`, 415, "UNSUPPORTED_MEDIA_TYPE", false},
+}
+
+// optionalBodies are the routes whose body is optional.
+var optionalBodies = []string{
+	"POST /v1/templates/{namespace}/{name}/{version}/validate", "POST /_stepwell/wait-idle", "POST /_stepwell/sandboxes",
+}
+
+// otherBodies are the routes that read no body, and the one that checks its body, a
+// document, while reading it.
+var otherBodies = []string{
+	"POST /_stepwell/reset", "POST /v1/events/deliveries/{id}/resend", "PUT /_stepwell/state",
+}
+
+// TestBadBodies sends every mistake to every route that reads a body.
+func TestBadBodies(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
+	worker := newWorkerAPI(s.world.service(), nil)
+	tables := append(allRoutes(), surfaceRoutes{"orchestration", (&controlAPI{}).routes()})
+	ids := strings.NewReplacer("{namespace}", "t", "{name}", "diamond", "{version}", "1.0.0")
+	for _, table := range tables {
+		for _, row := range table.routes {
+			method, path, _ := strings.Cut(row.pattern, " ")
+			if method == "GET" || method == "DELETE" || slices.Contains(otherBodies, row.pattern) {
+				continue
+			}
+			path = pathParameter.ReplaceAllString(ids.Replace(path), "01890a5d-ac96-774b-bcce-b302099a8057")
+			handler, code := http.Handler(&s.world.gates.orchestration), "error.code"
+			switch table.surface {
+			case "worker":
+				handler, code = worker, "error"
+			case "mount":
+				path = worker.svc.cfg.Mount.Path + path
+			}
+			for _, bad := range badBodies {
+				want := bad.code
+				switch {
+				case bad.absent && slices.Contains(optionalBodies, row.pattern):
+					continue
+				case table.surface == "worker":
+					want = map[int]string{400: "invalid_request", 415: "unsupported_media_type"}[bad.status]
+				case table.surface == "mount" && bad.status == 400:
+					want = "BAD_REQUEST"
+				}
+				a := served(t, handler, method, path, bad.body, "Content-Type: "+bad.contentType)
+				if a.status != bad.status || a.text(code) != want {
+					t.Errorf("%s with %s: got %d %s; want %d %s", row.pattern, bad.name, a.status, a.body, bad.status, want)
+				}
+			}
+		}
+	}
+}
+
+// referenceParameters are the query parameters that clients of the reference service send,
+// whatever the route. It does not have GET /v1/steps.
+var referenceParameters = []string{
+	"page", "per_page", "namespace", "name", "version", "status", "initiator", "source_system", "limit", "offset",
+	"resolution_status", "include_cache_stats", "hours", "min_executions", "include_dependencies", "period",
+}
+
+// TestQueryParameters sends each documented query parameter misspelled, twice, blank, and as
+// another spelling of an integer, and every route parameters that it does not know.
+func TestQueryParameters(t *testing.T) {
+	slowAndSequential(t)
+	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
+	worker := newWorkerAPI(s.world.service(), nil)
+	ids := strings.NewReplacer("{namespace}", "t", "{name}", "diamond", "{version}", "1.0.0")
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		contract := newAPIContract(t, surface)
+		handler, prefix := onSurface(surface, http.Handler(&s.world.gates.orchestration), http.Handler(worker), worker.svc.cfg.Mount.Path)
+		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
+			method, path, _ := strings.Cut(route, " ")
+			path = prefix + pathParameter.ReplaceAllString(ids.Replace(path), "01890a5d-ac96-774b-bcce-b302099a8057")
+			status := 0  // of the last answer
+			needed := "" // parameters that the operation requires besides
+			refused := func(query string) string {
+				t.Helper()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if strings.HasSuffix(path, "/events") {
+					cancel() // which ends the stream at once
+				}
+				r := httptest.NewRequestWithContext(ctx, method, path+"?"+needed+query, strings.NewReader(`{}`))
+				r.Host = "localhost"
+				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
+				hints := strings.Join(hintTexts(a.header), "; ")
+				if status = a.status; status != 400 || hints != "" {
+					return hints
+				}
+				if err := contractProblem(contract, a, method+" "+path); err != nil {
+					t.Errorf("%s?%s: %v", route, query, err)
+				}
+				if a.get("message") != nil {
+					return a.text("message")
+				}
+				return a.text("error.message")
+			}
+			strict := strings.HasPrefix(path, controlPath)
+			if got := refused("zzz=1&zzz=2"); strict != strings.HasPrefix(got, `unknown query parameter "zzz"`) {
+				t.Errorf("%s with an unknown parameter: got %q; want it refused: %v", route, got, strict)
+			}
+			if strict && !strings.HasPrefix(route, "GET ") {
+				return
+			}
+			for _, name := range referenceParameters {
+				if got := refused(name + "=x"); strings.Contains(got, "did you mean") && route != "GET /v1/steps" {
+					t.Errorf("%s with %s, which clients of the reference send: got %q", route, name, got)
+				}
+			}
+			parameters, _ := operation["parameters"].([]any)
+			for _, p := range parameters {
+				p := openAPIFollow(doc, p)
+				if p["in"] != "query" {
+					continue
+				}
+				name := p["name"].(string)
+				if needed = ""; route == "GET /v1/find" && name != "q" {
+					needed = "q=x&"
+				}
+				refused("")
+				absent := status
+				if got := refused(name + "=&" + name + "=%20"); status != absent {
+					t.Errorf("%s with a blank %s: got %d %q; want %d, as if it were absent", route, name, status, got, absent)
+				}
+				schema, _ := p["schema"].(map[string]any)
+				if schema["type"] == "integer" {
+					for _, one := range []string{"1.0", "1e0", "10E-1"} {
+						if got := refused(name + "=" + one); got != "" {
+							t.Errorf("%s with %s=%s, an integer: got %q", route, name, one, got)
+						}
+					}
+					for _, other := range []string{"1.5", "1e400", "1e", "1.0x", "-1.0"} {
+						if got := refused(name + "=" + other); !strings.Contains(got, name) {
+							t.Errorf("%s with %s=%s: got %q; want it refused", route, name, other, got)
+						}
+					}
+				}
+				got, want := refused(name+"=1&"+name+"=1"), name+" is given twice"
+				if list := schema["type"] == "array"; list == (got == want) {
+					t.Errorf("%s: got %q; want %q: %v", route, got, want, !list)
+				}
+				if len(name) == 1 {
+					continue
+				}
+				swapped := name[1:2] + name[:1] + name[2:]
+				for _, typo := range []string{strings.ToUpper(name), name + name[len(name)-1:], swapped} {
+					if got, want := refused(typo+"=1"), `unknown query parameter "`+typo+`"; did you mean `+name+"?"; got != want {
+						t.Errorf("%s: got %q; want %q", route, got, want)
+					}
+				}
+			}
+		})
+	})
+}
+
+// TestRacingActions sends many actions that rely on the same version of a task: one is done.
+func TestRacingActions(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	task := createWith(t, s.svc, `{}`)
+	path := fmt.Sprintf("/stepwell/tasks/%s/workflow_steps/%s", task.id, task.stepID(0))
+	tag := s.do("GET", path, "").want(200).header.Get("Etag")
+	counts := map[int]int{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for n := range 20 {
+		all.Go(func() {
+			req := must(http.NewRequest("PATCH", s.url+path, strings.NewReader(fmt.Sprintf(`{"retry_limit":%d}`, n+3))))(t)
+			req.Header = http.Header{"Content-Type": {"application/json"}, "If-Match": {tag}}
+			resp := must(http.DefaultClient.Do(req))(t)
+			resp.Body.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			counts[resp.StatusCode]++
+		})
+	}
+	all.Wait()
+	if counts[200] != 1 || counts[412] != 19 {
+		t.Errorf("got %v; want one 200 and nineteen 412", counts)
+	}
+}
+
+// TestWaitingRequests checks that a request that waits is refused once others take all the
+// places, changes nothing then, and that places are two thirds of the connections.
+func TestWaitingRequests(t *testing.T) {
+	for connections, want := range map[int]int64{1: 1, 2: 2, 3: 2, 3000: 2000} {
+		c := defaultConfig()
+		c.Web.MaxConnections = connections
+		if got := newQuotas(c).waiting.most; got != want {
+			t.Errorf("%d connections: got %d waiting requests; want %d", connections, got, want)
+		}
+	}
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	s.svc.quotas.waiting.most = 0
+	a := s.do("POST", "/v1/tasks?wait=1s", `{"name":"diamond","namespace":"t"}`).want(503)
+	if a.text("error.code") != "BACKPRESSURE" || a.text("error.retry_after_seconds") != "1" || a.header.Get("Retry-After") != "1" ||
+		a.text("error.message") != "0 requests wait already, two thirds of web.max_connections" {
+		t.Errorf("got Retry-After %q and %s", a.header.Get("Retry-After"), a.body)
+	}
+	if got := s.do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "0" {
+		t.Errorf("got %s tasks; want none", got)
+	}
+	id := s.create(`{"name":"manual","namespace":"t"}`)
+	for _, r := range [][3]string{
+		{"GET", "/v1/tasks/" + id + "?wait=terminal", ""},
+		{"POST", "/v1/steps/claim", `{"callables":["*"],"wait_seconds":1}`},
+	} {
+		if a := s.do(r[0], r[1], r[2]).want(503); a.text("error.code") != "BACKPRESSURE" {
+			t.Errorf("%s: got %s; want BACKPRESSURE", r[1], a.body)
+		}
+	}
+	s.do("POST", "/v1/steps/claim", `{"callables":["none"]}`).want(200)
+	if a := s.do("GET", "/stepwell/tasks/"+id+"?wait=terminal", "").want(503); a.text("error.code") != "SERVICE_UNAVAILABLE" {
+		t.Errorf("got %s; want SERVICE_UNAVAILABLE", a.body)
+	}
+}
+
+// taskBody begins a request with a body of a length.
+func taskBody(length int, first string) string {
+	return fmt.Sprintf("POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+		"Content-Length: %d\r\n\r\n%s", length, first)
+}
+
+// TestRequestMemory takes nearly all memory for requests: a long body and a long answer are refused, short ones are not.
+// Afterwards nothing is held.
+func TestRequestMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipedServer(t, serviceTest{templates: apiTemplates})
+		long := fmt.Sprintf(`{"namespace":"t","name":"manual","context":{"a":%q}}`, strings.Repeat("a", 1<<19))
+		p.answerOn(p.dial(taskBody(len(long), long))).want(201)
+		memory := &p.svc.quotas.memory
+		memory.take(memory.most)
+		const short = `{"namespace":"t","name":"manual"}`
+		p.answerOn(p.dial(taskBody(len(short), short))).want(201)
+		for _, a := range []*answer{p.answerOn(p.dial(taskBody(len(long), long[:2<<10]))), p.ask("/v1/tasks"), p.ask("/metrics")} {
+			if a.want(503); a.text("error.code") != "BACKPRESSURE" || a.header.Get("Retry-After") != "1" {
+				t.Errorf("got %v and %s; want a refusal for a second", a.header, a.body)
+			}
+		}
+		memory.give(memory.most)
+		stalled := p.dial(taskBody(len(long), long[:100<<10]))
+		if synctest.Wait(); memory.used.Load() < 100<<10 || memory.used.Load() > 120<<10 {
+			t.Errorf("got %d bytes held; want those that have come", memory.used.Load())
+		}
+		stalled.Close()
+		p.ask("/v1/tasks").want(200)
+		if synctest.Wait(); memory.used.Load() != 0 || memory.refused.Load() != 3 {
+			t.Errorf("got %d bytes held and %d refusals; want none and 3", memory.used.Load(), memory.refused.Load())
+		}
+	})
+}
+
+// TestRequestsAtWork refuses requests beyond those at work, except on public routes. Those that wait, and event streams,
+// do not count.
+func TestRequestsAtWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipedServer(t, serviceTest{templates: apiTemplates})
+		q := &p.svc.quotas.requests
+		q.most = 1
+		id := mustCreate(t, p.svc, "manual").id.String()
+		get := func(path string) { p.dial(fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)) }
+		get("/v1/tasks/" + id + "?wait=terminal&timeout=1h")
+		synctest.Wait()
+		p.get("/v1/events")
+		p.ask("/v1/tasks/" + id).want(200)
+		p.dial(taskBody(100, "{"))
+		synctest.Wait()
+		a := p.ask("/v1/tasks").want(503)
+		if a.text("error.code") != "BACKPRESSURE" || a.header.Get("Retry-After") != "1" || a.header.Get("Connection") != "" || q.refused.Load() != 1 {
+			t.Errorf("got %v and %s; want a refusal for a second, on a connection that stays", a.header, a.body)
+		}
+		p.ask("/health/live").want(200)
+	})
+}
+
+// TestAnnouncedBody announces a large body and sends little of it: it takes no memory for the
+// missing part.
+func TestAnnouncedBody(t *testing.T) {
+	for _, sent := range []int{0, 1, 100, firstChunk, 100 << 10} {
+		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader(strings.Repeat("a", sent)))
+		r.ContentLength = 4 << 20
+		r.Body = io.NopCloser(io.MultiReader(r.Body, iotest.ErrReader(io.ErrUnexpectedEOF)))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := readBody(r)
+		runtime.ReadMemStats(&after)
+		if kindOf(err) != badRequest {
+			t.Errorf("%d bytes: got %v; want a refusal", sent, err)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > uint64(2*sent+2*chunkSize) {
+			t.Errorf("%d bytes: got %d bytes allocated; want no more than came", sent, got)
 		}
 	}
 }

@@ -1,29 +1,26 @@
 package main
 
-// The service family: what can be done with tasks, by subject. A service is one
-// isolated set of tasks with its own clock, ids, store and engine; a process may
-// have several. It uses the engine and everything below; it does not know HTTP
-// or who asks.
+// The service family: what can be done with tasks, by subject. A service is one isolated set of tasks with its own
+// clock, ids, store and engine; a process may have several. It uses the engine and everything below; it does not know
+// HTTP or who asks.
 //
-//	service.go          opening and closing a service
+//	service.go          opening and closing a service; quotas
 //	service_find.go     finding anything that has a text
 //	service_health.go   health checks
-//	service_load.go     quotas
-//	service_create.go   creating tasks, repeated submissions
-//	service_again.go    repeating a task from a step
+//	service_create.go   creating tasks, repeated submissions; repeating a task from a step
 //	service_template.go the catalog of templates: finding, adding, validating them
 //	service_act.go      actions of operators, adjustments
 //	service_bulk.go     bulk actions: one on all that a filter selects
 //	service_outside.go  outside actors: claims and answers
-//	service_dlq.go      the dead letter queue
+//	service_dlq.go      the dead letter queue; failures by cause, in groups
 //	service_stale.go    staleness of tasks
 //	service_view.go     views of tasks and steps, the summary of a task
 //	service_history.go  history: transitions, the audit of a step
 //	service_analysis.go the analysis of a task's dependencies
-//	service_failures.go failures by cause, in groups
 //	service_publish.go  publishing domain events to subscribers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,9 +31,8 @@ import (
 	"time"
 )
 
-// service is one isolated set of tasks with its own time and ids, and the engine
-// that runs them. A process may have several. Store and engine are nil if the
-// process has only the worker role.
+// service is one isolated set of tasks with its own time and ids, and the engine that runs them. A process may have
+// several. Store and engine are nil if the process has only the worker role.
 type service struct {
 	cfg       *Config
 	log       *slog.Logger
@@ -66,8 +62,7 @@ type service struct {
 	keeping     sync.WaitGroup
 }
 
-// extension lets a higher family add to a service. It may extend the
-// service's surfaces, too.
+// extension lets a higher family add to a service. It may extend the service's surfaces, too.
 type extension interface {
 	attach(s *service) // when the store is open, before the engine starts
 	stop()             // before the engine stops
@@ -89,6 +84,7 @@ type serviceOptions struct {
 	quotas    *quotas         // of the process; nil for its own
 	until     context.Context // opening fails when it ends; nil for never
 	shows     *readProgress   // of opening; nil for nobody
+	flushLog  func()          // waits until what was logged is written; nil for a log that is written at once
 
 	deterministic string // ids and random numbers are derived from it; "" for real ones
 }
@@ -157,8 +153,7 @@ func openService(o serviceOptions) (*service, error) {
 	return s, nil
 }
 
-// resumeClock sets the clock to the time in the state, and counts the
-// uptime from there.
+// resumeClock sets the clock to the time in the state, and counts the uptime from there.
 func (s *service) resumeClock() {
 	s.store.resumeClock()
 	s.started = s.clock.now()
@@ -219,8 +214,7 @@ func (s *service) openStore(o *serviceOptions) error {
 	if tasks, records := s.store.size(); tasks > 0 {
 		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
-	// Limits apply only from here on: while the files were read, tasks were dropped by their
-	// records alone.
+	// Limits apply only from here on: while the files were read, tasks were dropped by their records alone.
 	s.store.retention().keepUpTo(s.cfg.Store.retention(), &s.quotas.stored)
 	s.store.requestKeys().keepUpTo(s.cfg.Requests.limits())
 	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
@@ -234,8 +228,7 @@ func (s *service) openStore(o *serviceOptions) error {
 	return nil
 }
 
-// warnOfChangedTemplates warns of templates whose unfinished tasks use another
-// definition than the registered one.
+// warnOfChangedTemplates warns of templates whose unfinished tasks use another definition than the registered one.
 func (s *service) warnOfChangedTemplates() {
 	unfinished := map[*template]int{}
 	s.store.locked(func() { s.store.table().eachLive(func(t *task) { unfinished[t.tpl]++ }) })
@@ -333,4 +326,72 @@ func openSeeded(seed string, o serviceOptions) (*service, error) {
 		return nil, fmt.Errorf("--seed %s: %w", seed, err)
 	}
 	return s, nil
+}
+
+// Limits on what all callers of a process use together. What is beyond one of them is refused with quota.refuse.
+
+// quotas bound what all callers of a process use together. All its services share them.
+type quotas struct {
+	connections quota
+	requests    quota // at work: without those that wait, and event streams
+	waiting     quota // requests that wait for a task, or for a step to claim
+	streams     quota // of events
+	actions     quota // on many, under way
+	memory      quota // bytes, of bodies and answers under way and what is decoded from bodies
+	stored      quota // bytes of tasks
+
+	lostLines *atomic.Uint64 // of the log
+}
+
+const (
+	maxRequests      = 1000     // at work at once
+	maxActions       = 4        // on many, at once
+	maxRequestMemory = 64 << 20 // bytes, of all requests together
+)
+
+func newQuotas(c *Config) *quotas {
+	q := &quotas{lostLines: new(atomic.Uint64)}
+	q.connections.most = int64(c.Web.MaxConnections)
+	q.requests.most = maxRequests
+	q.waiting.most = (2*q.connections.most + 2) / 3 // others have connections left
+	q.streams.most, q.actions.most = int64(c.Events.MaxStreams), maxActions
+	q.memory.most = maxRequestMemory
+	q.stored.most = c.Store.memory()
+	return q
+}
+
+// The memory for tasks without store.max_memory_mb.
+const (
+	taskMemoryShare = 70      // percent of what the process can get; the rest is for all else and the garbage collector
+	assumedMemory   = 4 << 30 // bytes, of a machine that does not say how much it has
+)
+
+// memory returns the memory for tasks, in bytes.
+func (c *storeConfig) memory() int64 {
+	if c.MaxMemoryMB > 0 {
+		return int64(c.MaxMemoryMB) << 20
+	}
+	return cmp.Or(availableMemory(), assumedMemory) / 100 * taskMemoryShare
+}
+
+// availableMemory returns how much memory the process can get, in bytes; 0 if that is unknown.
+func availableMemory() int64 {
+	n := machineMemory()
+	if most := cgroupMemory(os.DirFS("/")); most > 0 {
+		n = min(n, most)
+	}
+	return n
+}
+
+// named returns every quota with its name in the metrics.
+func (q *quotas) named() []namedQuota {
+	return []namedQuota{
+		{"connections", &q.connections}, {"requests", &q.requests}, {"waiting_requests", &q.waiting},
+		{"event_streams", &q.streams}, {"actions", &q.actions}, {"request_bytes", &q.memory}, {"stored_bytes", &q.stored},
+	}
+}
+
+type namedQuota struct {
+	name string
+	*quota
 }

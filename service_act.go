@@ -27,8 +27,7 @@ type taskActor struct {
 	seen    taskVersions // which the task must have; nil for any
 }
 
-// stepRequest is one action on a step. Its form is checked, but not yet whether
-// the step's state allows it.
+// stepRequest is one action on a step. Its form is checked, but not yet whether the step's state allows it.
 type stepRequest struct {
 	action   stepAction
 	by       string
@@ -43,8 +42,7 @@ type stepRequest struct {
 	doubts misfits // set by the action: what is wrong with a result that counts although it does not fit
 }
 
-// act applies an action, waits until it is durable and returns the task with the
-// step's index.
+// act applies an action, waits until it is durable and returns the task with the step's index.
 func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest) (*task, int, error) {
 	given := outcome{result: q.result, metadata: q.metadata, err: q.err}
 	if err := o.cfg.Worker.checkSize(&given); err != nil {
@@ -185,8 +183,7 @@ func (q *stepRequest) completionMetadata() []byte {
 	return mergeObjects(nil, orEmptyObject(q.metadata), append(b.b, '}'))
 }
 
-// allowsLocked returns an error if the state of the step or task does not allow
-// the action.
+// allowsLocked returns an error if the state of the step or task does not allow the action.
 func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 	s := &t.steps[i]
 	name := t.def(i).name
@@ -223,8 +220,7 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 	return nil
 }
 
-// doneBy says who put the step into its state, and when, for the end of a message; "" if no
-// operator did.
+// doneBy says who put the step into its state, and when, for the end of a message; "" if no operator did.
 func (s *step) doneBy() string {
 	if s.operated == nil {
 		return ""
@@ -257,8 +253,7 @@ func (e *ending) says(o *outcome) bool {
 	return same(e.result, o.result) && same(orEmptyObject(e.metadata), orEmptyObject(o.metadata))
 }
 
-// actionMoves holds what the actions other than actionFail do to a step, and which steps allow it,
-// for messages.
+// actionMoves holds what the actions other than actionFail do to a step, and which steps allow it, for messages.
 var actionMoves = map[stepAction]struct {
 	event stepEvent
 	to    stepState
@@ -271,8 +266,7 @@ var actionMoves = map[stepAction]struct {
 	actionRetryNow: {stepDue, stepPending, "a step that waits for a retry can be retried now"},
 }
 
-// parseStepRequest reads the body of a step action. The error names every
-// invalid field.
+// parseStepRequest reads the body of a step action. The error names every invalid field.
 func parseStepRequest(body []byte) (*stepRequest, error) {
 	p := stepRequestParser{body: body}
 	q := p.parse()
@@ -315,12 +309,8 @@ func (p *stepRequestParser) parse() *stepRequest {
 	case actionFail:
 		p.stepError(q)
 	case actionReset:
-		if raw := p.member("clear_checkpoint"); raw != nil {
-			q.clear = p.flag("clear_checkpoint", raw)
-		}
-		if raw := p.member("max_attempts"); raw != nil {
-			q.limit = p.count("max_attempts", raw, 1, maxRetryLimit)
-		}
+		q.clear = p.optionalFlag("clear_checkpoint")
+		q.limit = p.optionalCount("max_attempts", 0, 1, maxRetryLimit)
 	}
 	return q
 }
@@ -335,8 +325,29 @@ func (p *stepRequestParser) required(key string, hi int) string {
 	return p.text(key, raw, 1, hi)
 }
 
-// completion reads {"result": any, "metadata"?: object}. The result may be null,
-// but not missing.
+// optionalText reads a string that is not empty. It returns "" if it is absent.
+func (p *stepRequestParser) optionalText(key string, hi int) string {
+	if raw := p.member(key); raw != nil {
+		return p.text(key, raw, 1, hi)
+	}
+	return ""
+}
+
+// optionalFlag reads true or false. It returns false if it is absent.
+func (p *stepRequestParser) optionalFlag(key string) bool {
+	raw := p.member(key)
+	return raw != nil && p.flag(key, raw)
+}
+
+// optionalCount reads an integer from lo to hi. It returns standard if it is absent.
+func (p *stepRequestParser) optionalCount(key string, standard int, lo, hi int64) int {
+	if raw := p.member(key); raw != nil {
+		return p.count(key, raw, lo, hi)
+	}
+	return standard
+}
+
+// completion reads {"result": any, "metadata"?: object}. The result may be null, but not missing.
 func (p *stepRequestParser) completion(q *stepRequest) {
 	raw := p.member("completion_data")
 	if jsonKind(raw) != '{' {
@@ -392,11 +403,9 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 // maxMessageLength is the maximum length of an error's message, in characters.
 const maxMessageLength = 10000
 
-// Adjustments: an operator changes how many attempts a step has, and the inputs
-// of its next attempts.
+// Adjustments: an operator changes how many attempts a step has, and the inputs of its next attempts.
 
-// adjust adjusts a step, waits until that is durable and returns the task with
-// the step's index.
+// adjust adjusts a step, waits until that is durable and returns the task with the step's index.
 func (o *operator) adjust(
 	ctx context.Context, taskID, stepID uuid, by *adjustment, who taskActor,
 ) (*task, int, error) {
@@ -433,8 +442,7 @@ func (t *task) allowsAdjustment(i int, by *adjustment) error {
 	return nil
 }
 
-// leastAttempts returns the lowest limit that still allows the attempt that the
-// step is about to make.
+// leastAttempts returns the lowest limit that still allows the attempt that the step is about to make.
 func (s *step) leastAttempts() int {
 	if s.state != stepPending && s.state != stepEnqueued && s.state != stepWaitingForRetry {
 		return 1
@@ -442,8 +450,7 @@ func (s *step) leastAttempts() int {
 	return s.nextAttempt()
 }
 
-// cancelTask cancels a task, its unfinished steps and its running handlers, and
-// returns it once that is durable.
+// cancelTask cancels a task, its unfinished steps and its running handlers, and returns it once that is durable.
 func (o *operator) cancelTask(ctx context.Context, id uuid, who taskActor) (*task, error) {
 	return o.changeTask(ctx, id, who.seen, func(_ *change, t *task) (*record, error) {
 		return cancellationOf(t, who)

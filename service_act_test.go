@@ -1,12 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -22,29 +22,6 @@ type auditEntry struct {
 			WorkerID string `json:"worker_id"`
 		} `json:"metadata"`
 	} `json:"result"`
-}
-
-// TestRefusedActionsSayWhatAllowsThem acts on a complete step of a task that continues.
-func TestRefusedActionsSayWhatAllowsThem(t *testing.T) {
-	t.Parallel()
-	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: []string{
-		testTemplate("x", stepSpec{name: "a", callable: "builtin:noop"}, stepSpec{name: "b", callable: "Outside"}),
-	}})
-	v := mustCreate(t, s, "x")
-	settle(s)
-	v = must(s.store.view(v.id))(t)
-	for action, want := range map[stepAction]string{
-		actionReset:    `step "a" is complete and cannot move to pending: only a step that failed for good can be reset`,
-		actionFail:     `step "a" is complete and cannot move to error: only a step that is enqueued or in progress can be failed`,
-		actionResolve:  `step "a" is complete and cannot move to resolved_manually: only an unfinished step can be resolved`,
-		actionComplete: `step "a" is complete and cannot move to complete: only an unfinished or resolved step can be completed`,
-		actionCancel:   `step "a" is complete and cannot move to cancelled: only an unfinished step can be cancelled`,
-	} {
-		err := s.operator.allowsLocked(v, 0, &stepRequest{action: action})
-		if f, ok := errors.AsType[*failure](err); !ok || f.kind != invalidTransition || f.message != want {
-			t.Errorf("%s: got %v; want %s", action, err, want)
-		}
-	}
 }
 
 // TestRepeatedActions acts on a step as one operator, and then once more or as another.
@@ -165,37 +142,6 @@ func TestAdjustedLimit(t *testing.T) {
 	}
 }
 
-// TestAdjustedInputs sets the inputs of a step and reads them after a restart,
-// with and without a snapshot.
-func TestAdjustedInputs(t *testing.T) {
-	t.Parallel()
-	clock := newVirtualClock(testStart)
-	o := serviceTest{dir: t.TempDir(), clock: clock, extra: []string{
-		testTemplate("echo", stepSpec{name: "a", callable: "Outside"},
-			stepSpec{name: "b", callable: "builtin:echo", after: []string{"a"}})}}
-	s := openTestService(t, o)
-	v := mustCreate(t, s, "echo", `"context":{"n":1}`)
-	mustAdjust(t, s, v, 1, adjustment{inputs: []byte(`{"n":2.50}`)})
-	mustAdjust(t, s, v, 1, adjustment{maxAttempts: 5})
-	for _, snapshot := range []bool{false, true} {
-		if snapshot {
-			noError(t, s.store.compact())
-		}
-		s = reopenTestService(t, s, o)
-		got := settled(t, s, v.id)
-		if string(got.inputsFor(1)) != `{"n":2.50}` || string(got.inputsFor(0)) != `{"n":1}` || got.steps[1].maxAttempts != 5 {
-			t.Errorf("snapshot %v: got inputs %s and %s, limit %d", snapshot, got.inputsFor(0), got.inputsFor(1), got.steps[1].maxAttempts)
-		}
-	}
-	v = mustAct(t, s, v, 0, completeAction)
-	v = settled(t, s, v.id)
-	wantStates(t, v, "complete: complete complete")
-	if got := string(v.steps[1].last.result); got != `{"n":2.50}` {
-		t.Errorf("got result %s; want the inputs that were set", got)
-	}
-	closeTestService(t, s)
-}
-
 // TestAdjustmentRecords reads records back and expects those without effect or
 // with impossible values to be refused.
 func TestAdjustmentRecords(t *testing.T) {
@@ -229,32 +175,6 @@ type adjustmentText struct {
 }
 
 func (a *adjustment) text() adjustmentText { return adjustmentText{a.maxAttempts, string(a.inputs)} }
-
-// TestSubjectsSurviveARestart reads subjects back from the journal.
-func TestSubjectsSurviveARestart(t *testing.T) {
-	t.Parallel()
-	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates"}
-	s := openTestService(t, o)
-	q := &taskRequest{namespace: "t", name: "manual", subject: strings.Repeat("ü", 300)}
-	made := must(s.createTask(t.Context(), q, true))(t)
-	if want := strings.Repeat("ü", maxNameLength); made.by.initiator != want {
-		t.Errorf("got initiator %q; want the subject, cut to %d characters", made.by.initiator, maxNameLength)
-	}
-	act := &stepRequest{action: actionResolve, by: "bob", who: taskActor{subject: "ann \"\n"}, reason: "fine"}
-	must2(s.operator.act(t.Context(), made.id, made.stepID(0), act))(t)
-	gone := must(s.createTask(t.Context(), q, true))(t)
-	must(s.operator.cancelTask(t.Context(), gone.id, taskActor{subject: "carl"}))(t)
-	closeTestService(t, s)
-	journal := string(readFile(t, filepath.Join(o.dir, storeName)))
-	if !strings.Contains(journal, `"kind":"cancelled","subject":"carl"`) {
-		t.Errorf("got no subject of the cancellation in %s", journal)
-	}
-	s = newTestService(t, o)
-	audit, err := s.history.audit(made.id, 0, nil)
-	if err != nil || len(audit) != 1 || audit[0].Subject != act.who.subject || audit[0].ActedBy != "bob" {
-		t.Errorf("got %+v, %v; want one entry of subject %q", audit, err, act.who.subject)
-	}
-}
 
 // FuzzRequests reads any JSON as a creation payload and as a step action. Both
 // accept it or say why not, and an accepted one can be journaled and read back.
@@ -354,4 +274,154 @@ func (s *testServer) auditOf(c claimed) string {
 		}
 	}
 	return strings.Join(words, ", ")
+}
+
+// TestLongLease extends a lease every ten seconds for a day. This writes little,
+// and the lease survives a restart at any time.
+func TestLongLease(t *testing.T) {
+	t.Parallel()
+	clock := newVirtualClock(testStart)
+	o := serviceTest{clock: clock, dir: t.TempDir(), extra: claimTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
+	svc := openTestService(t, o)
+	v := mustCreate(t, svc, "one")
+	given := svc.engine.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: 30 * time.Second, worker: "w"})
+	c := given.steps[0]
+	extend := &leaseAnswer{verb: extendVerb, lease: 30 * time.Second}
+	extend.setLease(c.token)
+	for n := range 24 * 360 {
+		clock.advance(10 * time.Second)
+		if n%1000 == 0 { // at the moment when least is known of the lease
+			clock.advance(19 * time.Second)
+			closeTestService(t, svc)
+			svc = openTestService(t, o)
+		}
+		q := &stepAnswer{leaseAnswer: *extend, step: c.attempt.stepID}
+		if _, err := svc.outside.answer(t.Context(), q); err != nil {
+			t.Fatalf("extension %d: %v", n, err)
+		}
+		if want := clock.now().add(30 * time.Second); q.until < want || n%1000 > 100 && q.until != want {
+			t.Fatalf("extension %d: the lease ends %v; want %v", n, q.until.zoned(), want.zoned())
+		}
+	}
+	v = settled(t, svc, v.id)
+	if n := bytes.Count(v.log, []byte(`"kind":"extended"`)); n > 250 {
+		t.Errorf("the task has %d records of extensions; want few", n)
+	}
+	clock.advance(30 * time.Second)
+	if got := states(settled(t, svc, v.id)); got != "steps_in_process: enqueued" {
+		t.Errorf("got %s after the lease was not extended", got)
+	}
+	closeTestService(t, svc)
+}
+
+// TestLateAtOnce sends the same late outcome several times at once and expects it
+// in the audit once.
+func TestLateAtOnce(t *testing.T) {
+	t.Parallel()
+	clock := newVirtualClock(testStart)
+	s := newClaimServer(t, serviceTest{clock: clock})
+	for range 20 {
+		s.create(fmt.Sprintf(createOn, "one"))
+		c := s.claimOne(anyOne)
+		clock.advance(30 * time.Second)
+		id, _ := parseUUID(c.Step.StepUUID)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
+				q.setLease(c.Lease)
+				if _, err := s.svc.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: id}); kindOf(err) != conflict {
+					t.Errorf("got %v; want a conflict", err)
+				}
+			})
+		}
+		wg.Wait()
+		want := "true enqueued w1, false enqueued_as_error_for_orchestration w1"
+		if got := s.auditOf(c); got != want {
+			t.Fatalf("got the audit %q; want %q", got, want)
+		}
+		s.do("DELETE", "/v1/tasks/"+c.Task.TaskUUID, "").want(200)
+	}
+}
+
+// wantNothingOutside fails the test if the index of outside steps is not empty.
+func wantNothingOutside(t *testing.T, s *service) {
+	t.Helper()
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	w, q := &s.engine.outside, &s.engine.leases
+	for what, n := range map[string]int{
+		"waiting steps": len(w.waiting.steps), "waiting queues": len(w.waiting.queues), "claimed steps": len(q.claimed.steps),
+		"claimed queues": len(q.claimed.queues), "leases": len(q.held.items) + len(q.byID), "claimers": len(w.claimers),
+	} {
+		if n != 0 {
+			t.Errorf("%d %s are left", n, what)
+		}
+	}
+}
+
+// TestAnswersOfDroppedTasks expects the last answer of a task to be accepted even
+// if retention drops the task before the reply is written.
+func TestAnswersOfDroppedTasks(t *testing.T) {
+	t.Parallel()
+	svc := newTestService(t, serviceTest{config: retaining(1), extra: claimTemplates, dir: t.TempDir()})
+	var given []claimedStep
+	for range 64 {
+		mustCreate(t, svc, "one")
+		q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, worker: "w"}
+		given = append(given, svc.engine.outside.claim(t.Context(), q).steps...)
+	}
+	var wg sync.WaitGroup
+	for _, c := range given {
+		wg.Go(func() {
+			q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
+			q.setLease(c.token)
+			v, err := svc.outside.answer(t.Context(), &stepAnswer{leaseAnswer: *q, step: c.attempt.stepID})
+			if err != nil || v.step.state != stepComplete {
+				t.Errorf("got %v; want the step as it was then", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+const twice = `{"max_attempts":2,"backoff":"none"}`
+
+// claimTemplates holds the templates of the tests of claims.
+var claimTemplates = []string{
+	testTemplate("one", stepSpec{name: "a", callable: "Shop::Pack", retry: twice}),
+	testTemplate("two", stepSpec{name: "a", callable: "Shop::Pack"},
+		stepSpec{name: "b", callable: "Shop::Send", after: []string{"a"}}),
+	testTemplate("pair", stepSpec{name: "a", callable: "Shop::Pack", retry: `{"max_attempts":1}`},
+		stepSpec{name: "b", callable: "Shop::Send"}),
+}
+
+// TestStepsForPeople lists what waits for people, with what it is about for callers who may read contexts.
+func TestStepsForPeople(t *testing.T) {
+	spec := strings.Replace(testTemplate("x", stepSpec{name: "ask", callable: "people.ask"}, stepSpec{name: "weigh", callable: "scales.weigh"}),
+		`"steps":[{`, `"search":["order_id"],"steps":[{"result_schema":{"required":["approved"]},`, 1)
+	s := newFixtureServer(t, serviceTest{extra: []string{spec}, config: func(c *Config) {
+		c.Console.People = []string{"people.*"}
+		a := &c.Orchestration.Web.Auth
+		a.Enabled, a.APIKeysEnabled, a.JWTPublicKey = true, true, publicPEM(t, authKeys().rsa)
+		a.APIKeys = []apiKeyConfig{
+			{Key: "the-key-of-one-who-may", Permissions: []string{"tasks:create", "tasks:context_read", "steps:read"}, Description: "anna"},
+			{Key: "the-key-of-one-who-may-not", Permissions: []string{"steps:read"}, Description: "bert"},
+		}
+	}})
+	mustCreate(t, s.world.service(), "x", `"context":{"order_id":"ORD-1"}`)
+	settle(s.world.service())
+	for key, about := range map[string]string{"the-key-of-one-who-may": "map[order_id:ORD-1]", "the-key-of-one-who-may-not": "<nil>"} {
+		people := s.as(key, "GET", "/v1/steps?for_person=true").want(200)
+		for member, want := range map[string]string{
+			"#": "1", "0.name": "ask", "0.for_person": "true", "0.about": about, "0.result_schema": "map[required:[approved]]",
+		} {
+			if got := people.text(member); got != want {
+				t.Errorf("%s: %s: got %s; want %s", key, member, got, want)
+			}
+		}
+		if all := s.as(key, "GET", "/v1/steps").want(200); all.text("#") != "2" || all.text("1.for_person") != "false" || all.text("1.result_schema") != "<nil>" {
+			t.Errorf("%s: all: got %s", key, all.body)
+		}
+	}
 }

@@ -1,15 +1,13 @@
 package main
 
-// The analysis of a task's dependencies for the mount surface: the standing of
-// each step, and what holds the task up. Its time is about linear in steps and
-// dependencies: it does not enumerate paths, and it follows what waits behind a
+// The analysis of a task's dependencies for the mount surface: the standing of each step, and what holds the task up.
+// Its time is about linear in steps and dependencies: it does not enumerate paths, and it follows what waits behind a
 // step, which would be quadratic for all steps, only for the worst few.
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 )
 
 const (
@@ -57,12 +55,8 @@ const (
 // those that depend on it directly, and the rest of the longest chain.
 func (s *standing) atLeast() int { return s.waiting + max(s.chain-1, 0) }
 
-// analyzeTask returns the dependencies of a task at an instant, in short and in full.
-func analyzeTask(t *task, now instant) (dependenciesView, dependencyAnalysisView) {
-	return analyzeGraph(t, t, now)
-}
-
-func analyzeGraph(t *task, g dependencyGraph, now instant) (dependenciesView, dependencyAnalysisView) {
+// analyzeTask returns the dependencies of a task at an instant, by its graph, in short and in full.
+func analyzeTask(t *task, g dependencyGraph, now instant) (dependenciesView, dependencyAnalysisView) {
 	a := &taskAnalysis{t: t, g: g, now: now, behind: map[int][]int{}}
 	a.order, a.level = graphLevels(g, len(t.steps))
 	a.paths = longestPaths(g, a.order, maxCriticalPaths)
@@ -105,7 +99,6 @@ func (a *taskAnalysis) stand() {
 	}
 }
 
-// names returns the names of steps.
 func (a *taskAnalysis) names(steps []int) []string {
 	names := make([]string, len(steps))
 	for n, i := range steps {
@@ -134,16 +127,16 @@ func (a *taskAnalysis) longestPath() int {
 }
 
 func (a *taskAnalysis) graph() stepGraphView {
-	v := stepGraphView{Nodes: make([]stepNodeView, len(a.order)), Edges: []stepEdgeView{}}
+	v := stepGraphView{Nodes: make([]stepNodeView, len(a.order)), Edges: []stepEdgeView{}, DependencyLevels: map[uuid]int{}}
 	for n, i := range a.order {
 		id, name, children := a.t.stepID(i), a.t.def(i).name, a.g.children(i)
-		v.Nodes[n] = stepNodeView{id, name, a.level[i]}
+		v.Nodes[n], v.DependencyLevels[id] = stepNodeView{id, name, a.level[i]}, a.level[i]
 		v.TotalEdges += len(children)
 		for _, c := range children[:min(len(children), maxListedEdges-len(v.Edges))] {
 			v.Edges = append(v.Edges, stepEdgeView{id, a.t.stepID(c), name, a.t.def(c).name})
 		}
 	}
-	v.DependencyLevels, v.EdgesTruncated = v.Nodes, len(v.Edges) < v.TotalEdges
+	v.EdgesTruncated = len(v.Edges) < v.TotalEdges
 	return v
 }
 
@@ -190,8 +183,7 @@ func (a *taskAnalysis) worst(are func(s *standing) bool) []int {
 	return found
 }
 
-// downstream returns the unfinished steps that wait for a step, directly or
-// through other unfinished steps.
+// downstream returns the unfinished steps that wait for a step, directly or through other unfinished steps.
 func (a *taskAnalysis) downstream(i int) []int {
 	if a.behind[i] == nil {
 		a.behind[i] = a.walk.behind(i)
@@ -210,8 +202,7 @@ func (a *taskAnalysis) errorChains() errorChainsView {
 	return v
 }
 
-// bottleneck reports whether unfinished steps wait for the step while it waits
-// for none.
+// bottleneck reports whether unfinished steps wait for the step while it waits for none.
 func (s *standing) bottleneck() bool {
 	return s.waiting > 0 && s.kind != completedStanding && s.kind != blockedStanding
 }
@@ -248,8 +239,7 @@ func (a *taskAnalysis) bottleneck(i int) stepBottleneckView {
 	return v
 }
 
-// wideImpact is the impact score from which a bottleneck that has not failed is
-// of medium severity.
+// wideImpact is the impact score from which a bottleneck that has not failed is of medium severity.
 const wideImpact = 50.0
 
 // severity returns critical if only an operator can help, high if an attempt has
@@ -293,40 +283,8 @@ func (a *taskAnalysis) summary(v *dependencyAnalysisView) taskExecutionView {
 	return taskExecutionView{
 		TotalSteps: len(a.standing), TotalDependencies: v.DependencyGraph.TotalEdges,
 		DependencyLevels: len(v.ParallelismOpportunities.Levels), LongestPathLength: a.longestPath(),
-		OverallHealth: executionOf(a.t, a.t.readySteps(a.now)).health, Recommendations: a.advice(),
+		OverallHealth: executionOf(a.t, a.t.readySteps(a.now)).health, Recommendations: []string{},
 	}
-}
-
-// advice returns sentences about what stands out, if anything does.
-func (a *taskAnalysis) advice() []string {
-	advice := []string{}
-	if failed := a.of[failedStanding]; len(failed) > 0 {
-		advice = append(advice, fmt.Sprintf("Failed steps: %d; %s for them. "+
-			"An operator must act on the failed ones.", len(failed),
-			counted(len(a.walk.behind(failed...)), "unfinished step waits", "unfinished steps wait")))
-	}
-	if first := a.t.firstRetry(); first != 0 {
-		advice = append(advice, fmt.Sprintf("Steps that wait for another attempt: %d, the first due at %s.",
-			a.t.counts[stepWaitingForRetry], first.zoned()))
-	}
-	if n := a.longestPath(); n >= longSingleFile && n == len(a.standing) {
-		advice = append(advice, fmt.Sprintf("All %d steps run one after another; "+
-			"those that do not need each other's results could run side by side.", n))
-	}
-	return advice
-}
-
-// longSingleFile is the number of steps from which a chain is worth a remark.
-const longSingleFile = 5
-
-// firstRetry returns when the first step that waits for another attempt is due; 0 if none waits.
-func (t *task) firstRetry() (first instant) {
-	for i := range t.steps {
-		if s := &t.steps[i]; s.state == stepWaitingForRetry && (first == 0 || s.retryAt < first) {
-			first = s.retryAt
-		}
-	}
-	return first
 }
 
 // Views of the analysis.
@@ -357,7 +315,7 @@ type stepGraphView struct {
 	Edges            []stepEdgeView `json:"edges"`
 	TotalEdges       int            `json:"total_edges"`
 	EdgesTruncated   bool           `json:"edges_truncated"`
-	DependencyLevels stepLevelsView `json:"dependency_levels"`
+	DependencyLevels map[uuid]int   `json:"dependency_levels"`
 }
 
 type stepNodeView struct {
@@ -371,22 +329,6 @@ type stepEdgeView struct {
 	To       uuid   `json:"to"`
 	FromName string `json:"from_name"`
 	ToName   string `json:"to_name"`
-}
-
-// stepLevelsView is an object that maps a step's id to its level.
-type stepLevelsView []stepNodeView
-
-// MarshalJSON implements json.Marshaler. A map would be sorted by id.
-func (v stepLevelsView) MarshalJSON() ([]byte, error) {
-	b := append(make([]byte, 0, 2+48*len(v)), '{')
-	for i, n := range v {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(n.ID.appendText(append(b, '"')), `":`...)
-		b = strconv.AppendInt(b, int64(n.Level), 10)
-	}
-	return append(b, '}'), nil
 }
 
 type criticalPathsView struct {
@@ -452,5 +394,5 @@ type taskExecutionView struct {
 	DependencyLevels  int      `json:"dependency_levels"`
 	LongestPathLength int      `json:"longest_path_length"`
 	OverallHealth     string   `json:"overall_health"`
-	Recommendations   []string `json:"recommendations"`
+	Recommendations   []string `json:"recommendations"` // always empty, for clients that read it
 }

@@ -69,7 +69,6 @@ type bulkRequest struct {
 	close  investigation
 	dryRun bool
 	asOf   string // what changed after the record with this number is left alone; "" for the newest one now
-	pace   int    // at most so many a second; 0 for no limit
 	first  int    // stop after so many, unless it is a dry run; 0 for no limit
 }
 
@@ -212,31 +211,23 @@ func inBatches[T any](ctx context.Context, b *bulkRun, items []T, act func([]T) 
 	return nil
 }
 
-// enough reports whether no more is to be done.
 func (b *bulkRun) enough() bool { return b.first > 0 && !b.dryRun && b.result.Done >= b.first }
 
 // batchSize returns how many items share a change: their records must fit into what is reserved for one, and no more are
 // taken than may be done.
 func (b *bulkRun) batchSize() int {
 	size := min(bulkBatch, max(1, bulkBytes/(bulkRecord+len(b.one.result)+len(b.one.metadata))))
-	if b.pace > 0 {
-		size = min(size, b.pace)
-	}
 	if b.first > 0 && !b.dryRun {
 		size = min(size, b.first-b.result.Done)
 	}
 	return size
 }
 
-// rest follows each piece of work, of which n items are done. It leaves three quarters of the time to others, and keeps
-// the pace.
+// rest follows each piece of work, of which n items are done. It leaves three quarters of the time to others.
 func (b *bulkRun) rest(ctx context.Context, n int) error {
-	took := b.now().Sub(b.began)
-	pause := 3 * took
+	pause := 3 * b.now().Sub(b.began)
 	if n > 0 && !b.dryRun {
-		if pause = max(pause, bulkRest); b.pace > 0 {
-			pause = max(pause, time.Duration(n)*time.Second/time.Duration(b.pace)-took)
-		}
+		pause = max(pause, bulkRest)
 	}
 	left := b.valid()
 	if err := b.pause(ctx, min(pause, left)); err != errTooLong {

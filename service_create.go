@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
 	"sync/atomic"
@@ -33,8 +34,7 @@ type taskRequest struct {
 	again                    *againRequest // the task that is to be repeated from a step; else nil
 }
 
-// parseTaskRequest reads a payload, an object that passed checkJSON. The error
-// names every invalid field.
+// parseTaskRequest reads a payload, an object that passed checkJSON. The error names every invalid field.
 func parseTaskRequest(body []byte) (*taskRequest, error) {
 	q := &taskRequest{namespace: "default"}
 	f := fieldReader{}
@@ -149,9 +149,8 @@ func (q *taskRequest) initiatorOr(standard string) string {
 	return cmp.Or(q.initiator, cmp.Or(subject, standard))
 }
 
-// identityOf returns what makes two tasks the same: the caller's key within
-// namespace and name, or else what the template's strategy says. It is zero if
-// the task is always unique.
+// identityOf returns what makes two tasks the same: the caller's key within namespace and name, or else what the
+// template's strategy says. It is zero if the task is always unique.
 func identityOf(tpl *template, key string, context []byte) (k identityKey) {
 	var parts [][]byte
 	switch {
@@ -193,8 +192,7 @@ func duplicateOf(id uuid, mayRead bool) error {
 	return f
 }
 
-// Submissions: creations whose callers may also wait for the task's end, and may
-// repeat them under an Idempotency-Key.
+// Submissions: creations whose callers may also wait for the task's end, and may repeat them under an Idempotency-Key.
 
 // submission is a creation as its caller asks for it.
 type submission struct {
@@ -213,8 +211,7 @@ type submitted struct {
 }
 
 // submit (hot path: BenchmarkCreate) creates a task, or finds the one that an earlier request with the same
-// Idempotency-Key created, and waits for its end if asked to. The task it returns
-// is durable.
+// Idempotency-Key created, and waits for its end if asked to. The task it returns is durable.
 func (s *creator) submit(ctx context.Context, b *submission) (*submitted, error) {
 	if s.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: new tasks are refused")
@@ -235,9 +232,6 @@ func (s *creator) replay(ctx context.Context, id uuid, b *submission) (*submitte
 	t, end, err := s.await(ctx, id, cmp.Or(b.wants, anyState), b.limit)
 	if kindOf(err) == taskMissing { // it was dropped in between
 		return nil, s.store.refuse(ctx, droppedTask(id))
-	}
-	if err == nil {
-		err = s.store.wait(ctx, t.lastSeq) // await skips this if the store has failed
 	}
 	if err != nil {
 		return nil, err
@@ -295,8 +289,7 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 	return done, err
 }
 
-// answerNew returns the new task once it is durable and, if n is not nil, once it
-// has ended or the wait has.
+// answerNew returns the new task once it is durable and, if n is not nil, once it has ended or the wait has.
 func (s *creator) answerNew(
 	ctx context.Context, t *task, seq uint64, n *waiter, limit time.Duration,
 ) (*submitted, error) {
@@ -307,9 +300,6 @@ func (s *creator) answerNew(
 		s.store.waiting().stop(n)
 	} else {
 		done.task, done.end, err = s.waitOut(ctx, n, limit)
-		if err == nil {
-			err = s.store.wait(ctx, done.task.lastSeq)
-		}
 	}
 	if err != nil {
 		return nil, err
@@ -317,12 +307,11 @@ func (s *creator) answerNew(
 	return done, nil
 }
 
-// Waiting: requests that are answered when a task reaches a state. A waiter is an
-// entry in a map and a channel: nothing polls, and no goroutine is added to the
-// request's.
+// Waiting: requests that are answered when a task reaches a state. A waiter is an entry in a map and a channel: nothing
+// polls, and no goroutine is added to the request's.
 
 // await returns the task once it is in one of the states, as it was just after it
-// reached it, or as it is when the wait ends without that. The task is durable, unless the store has failed.
+// reached it, or as it is when the wait ends without that. The task is durable.
 func (s *creator) await(
 	ctx context.Context, id uuid, wants stateSet, limit time.Duration,
 ) (*task, waitEnd, error) {
@@ -361,4 +350,80 @@ func (s *creator) waitedFor(n *waiter) (*task, error) {
 		return s.store.view(n.task)
 	}
 	return n.found.task()
+}
+
+// Repeating a task from a step on: a new task with the results of what went before.
+
+// againRequest says which task is repeated from which step on.
+type againRequest struct {
+	task   uuid
+	from   string
+	latest bool   // by the newest version of the template; else by that of the task
+	store  *store // has the task; nil for the service's own
+	by     holder // of the memory for the task
+}
+
+// parseAgain reads the body of a request into again, an object that passed checkJSON. The error names
+// every invalid member.
+func parseAgain(body []byte, again *againRequest) (*taskRequest, error) {
+	q, f := &taskRequest{again: again}, fieldReader{}
+	for key, raw := range jsonMembers(body) {
+		switch {
+		case jsonKind(raw) == 'n':
+		case key == "from":
+			q.again.from = f.text(key, raw, 1, maxNameLength)
+		case key == "latest":
+			q.again.latest = f.flag(key, raw)
+		case key == "context", key == "reason":
+			q.field(&f, key, raw)
+		default:
+			f.complain(key, "is not known: want from, context, latest or reason")
+		}
+	}
+	if q.again.from == "" && !f.complainedOf("from") {
+		f.complain("from", "is required: the name of a step")
+	}
+	return q, f.failure("the task cannot be repeated")
+}
+
+// repeat returns what a task is made of that repeats another. It has no identity, or the two would be the same.
+func (s *creator) repeat(ctx context.Context, q *taskRequest) (*template, *creation, error) {
+	x, err := q.again.plan(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	q.inherit(x.old)
+	by, err := s.creation(ctx, q, x.draft.tpl)
+	if err != nil {
+		return nil, nil, err
+	}
+	by.identity, by.origin = identityKey{}, x.origin
+	return x.draft.tpl, by, nil
+}
+
+// plan finds out what is copied.
+func (q *againRequest) plan(s *creator) (*repetition, error) {
+	done := &finishOrder{}
+	old, err := cmp.Or(q.store, s.store).viewObserved(q.task, done, times{q.by, 2}) // with the copies
+	if err != nil {
+		return nil, err
+	}
+	tpl := old.tpl
+	if q.latest {
+		if tpl, err = s.templates.find(tpl.namespace, tpl.name, ""); err != nil {
+			return nil, err
+		}
+	}
+	return old.repeat(q.from, tpl, done.steps)
+}
+
+// inherit fills in what the request leaves to the task that is repeated.
+func (q *taskRequest) inherit(old *task) {
+	by := old.by
+	if q.context == nil {
+		q.context = by.context
+	}
+	q.reason = cmp.Or(q.reason, fmt.Sprintf("Again from step %s of task %s", q.again.from, old.id))
+	q.source, q.tags, q.priority, q.options = by.source, by.tags, by.priority, by.options
+	q.correlation, q.parentCorrelation = old.correlation(), by.parentCorrelation
 }

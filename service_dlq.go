@@ -75,16 +75,27 @@ type taskDetailsView struct {
 }
 
 type stepSnapshotView struct {
+	stepBriefView
+	LastFailureAt naiveTime `json:"last_failure_at"`
+	NextRetryAt   naiveTime `json:"next_retry_at"`
+}
+
+// stepBriefView is a step in a snapshot and in the summary of its task.
+type stepBriefView struct {
 	StepUUID        uuid           `json:"step_uuid"`
 	Name            string         `json:"name"`
 	CurrentState    string         `json:"current_state"`
+	CompletedAt     naiveTime      `json:"completed_at"`
+	LastAttemptedAt naiveTime      `json:"last_attempted_at"`
 	Attempts        int            `json:"attempts"`
 	MaxAttempts     int            `json:"max_attempts"`
-	LastAttemptedAt naiveTime      `json:"last_attempted_at"`
-	LastFailureAt   naiveTime      `json:"last_failure_at"`
-	NextRetryAt     naiveTime      `json:"next_retry_at"`
-	CompletedAt     naiveTime      `json:"completed_at"`
-	Error           *stepFaultView `json:"error"`
+	Error           *stepFaultView `json:"error"` // of the latest attempt
+}
+
+func newStepBriefView(t *task, i int, withMessage bool) stepBriefView {
+	s := &t.steps[i]
+	return stepBriefView{t.stepID(i), t.def(i).name, s.state.String(), naiveTime(s.completed), naiveTime(s.attempted),
+		s.attempts, s.maxAttempts, s.faultView(withMessage)}
 }
 
 // stepFaultView is why a step's latest attempt failed.
@@ -130,12 +141,7 @@ func snapshotOf(t *task, at instant, limit int, messages bool) *taskSnapshotView
 	}
 	for i := range t.steps {
 		s := &t.steps[i]
-		v.Steps[i] = stepSnapshotView{
-			StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
-			Attempts: s.attempts, MaxAttempts: s.maxAttempts, LastAttemptedAt: naiveTime(s.attempted),
-			LastFailureAt: naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt),
-			CompletedAt: naiveTime(s.completed), Error: s.faultView(true),
-		}
+		v.Steps[i] = stepSnapshotView{newStepBriefView(t, i, true), naiveTime(s.failed), naiveTime(s.retryAt)}
 		if e := v.Steps[i].Error; e != nil && !messages {
 			e.Message, e.MessageRedacted = new(""), true
 		}
@@ -364,3 +370,80 @@ func (t *task) investigation(row dlqRow, q *investigation) (*record, error) {
 
 // anotherBy reports whether both are given and differ.
 func anotherBy(a, b *string) bool { return a != nil && b != nil && *a != *b }
+
+// Failures by cause: which steps fail now and why, and how many tasks are stuck by that.
+
+// failuresView is the answer of /v1/analytics/failures.
+type failuresView struct {
+	Groups       []failureGroupView `json:"groups"`
+	OtherGroups  otherFailuresView  `json:"other_groups"`
+	CalculatedAt zonedTime          `json:"calculated_at"`
+}
+
+// failureGroupView is one group. The sample is the step of it that failed last.
+type failureGroupView struct {
+	Group           failureGroup `json:"group"`
+	NamespaceName   string       `json:"namespace_name"`
+	TaskName        string       `json:"task_name"`
+	StepName        string       `json:"step_name"` // in the template
+	ErrorType       string       `json:"error_type"`
+	Message         *string      `json:"message,omitempty"`
+	MessageRedacted bool         `json:"message_redacted,omitempty"`
+	failedTasksView
+	Course         failureCourse `json:"course"`
+	SampleTaskUUID uuid          `json:"sample_task_uuid"`
+	SampleStepUUID uuid          `json:"sample_step_uuid"`
+}
+
+// failedTasksView counts the tasks of one group or several.
+type failedTasksView struct {
+	StuckTasks     int       `json:"stuck_tasks"`
+	RetryingTasks  int       `json:"retrying_tasks"`
+	FirstFailureAt zonedTime `json:"first_failure_at"`
+	LastFailureAt  zonedTime `json:"last_failure_at"`
+}
+
+// otherFailuresView is the groups that are not listed, together.
+type otherFailuresView struct {
+	Groups int `json:"groups"`
+	failedTasksView
+}
+
+func (c *failureCount) view() failedTasksView {
+	return failedTasksView{c.stuck, c.retrying, zonedTime(c.first), zonedTime(c.last)}
+}
+
+// failures returns the groups of the templates that a filter selects by namespace and name, and of the steps that failed
+// after an instant, those with the most tasks first and at most limit of them, with or without the messages of handlers. It asks for the memory of
+// tasks that it decodes.
+func (s *service) failures(f *taskFilter, since instant, limit int, messages bool, by holder) (v failuresView, err error) {
+	now := s.clock.now()
+	c := countFailures(s.store, f, since, limit, now)
+	v = failuresView{
+		Groups:       make([]failureGroupView, len(c.top)),
+		OtherGroups:  otherFailuresView{c.groups - len(c.top), c.others.view()},
+		CalculatedAt: zonedTime(now),
+	}
+	for i := range v.Groups {
+		step, err := c.samples[i].read(by)
+		if err != nil {
+			return v, err
+		}
+		v.Groups[i] = c.top[i].groupView(step, messages)
+		v.Groups[i].Course = c.courses[i]
+	}
+	return v, nil
+}
+
+func (c *failureCount) groupView(sample failedStep, messages bool) failureGroupView {
+	cause := sample.cause()
+	v := failureGroupView{
+		Group: c.group, NamespaceName: cause.namespace, TaskName: cause.name, StepName: cause.step,
+		ErrorType: cause.errorType, MessageRedacted: !messages, failedTasksView: c.view(),
+		SampleTaskUUID: sample.task, SampleStepUUID: sample.id,
+	}
+	if messages {
+		v.Message = &cause.message
+	}
+	return v
+}

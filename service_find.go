@@ -188,7 +188,6 @@ func (f *finding) describe(h *findHit) error {
 	})
 }
 
-// hit returns a hit of a task.
 func (t *task) hit(path, value string) findHit {
 	return findHit{
 		Path: path, Value: value, TaskUUID: new(t.id), Status: new(t.state.String()), CreatedAt: zonedTime(t.created),
@@ -246,8 +245,7 @@ func (f *finding) steps() (hits []findHit, err error) {
 			return nil
 		}
 		id, name := found.id(), ""
-		// Only the whole task knows these ids. Others follow from the place of the step in the
-		// template.
+		// Only the whole task knows these ids. Others follow from the place of the step in the template.
 		if t.tpl.dynamic || t.by.steps != nil {
 			whole, err := f.s.store.viewWithin(t.id, f.by)
 			if err != nil {

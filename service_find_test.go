@@ -207,65 +207,6 @@ func TestFindByIDs(t *testing.T) {
 	}
 }
 
-// TestFindRights asks with each permission alone: what the caller may not read is not found, and the answer says so.
-func TestFindRights(t *testing.T) {
-	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: append(storyTemplates, orderTemplate)})
-	makeOrders(t, s)
-	letter := s.store.dead.rows[0]
-	queries := map[string]string{
-		"context": "order_id=ORD-1", "step": "debit", "error": "refused", "idempotency_key": "key-A", "tag": "night", "template": "op/ord",
-		"dead_letter": letter.id.String(), "unused template": "t/pair",
-	}
-	for p, want := range map[permission]string{
-		permTasksList: "tag template", permTasksRead: "idempotency_key step tag template", permTasksContextRead: "context tag template",
-		permStepsRead: "error step tag template", permDLQRead: "dead_letter tag template", permTemplatesRead: "tag template unused template",
-		permSystemHandlersRead: "tag template unused template", permTasksCreate: "tag template",
-	} {
-		var found []string
-		gaps := 0
-		for kind, text := range queries {
-			hits, v := findings(t, s, text, func(q permission) bool { return q == p })
-			if len(hits) > 0 {
-				found = append(found, kind)
-			}
-			gaps = len(v.LeftOut)
-			for _, gap := range v.LeftOut {
-				if gap.Kind == kind && len(hits) > 0 || !strings.HasPrefix(gap.Reason, "needs the permission ") {
-					t.Errorf("%s: %s finds %q and leaves out %+v", p, text, hits, gap)
-				}
-			}
-		}
-		slices.Sort(found)
-		if got := strings.Join(found, " "); got != want || gaps < 3 {
-			t.Errorf("with %s: got %s, %d kinds left out; want %s", p, got, gaps, want)
-		}
-	}
-}
-
-// TestFindLimit asks for fewer hits than there are.
-func TestFindLimit(t *testing.T) {
-	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: append(storyTemplates, orderTemplate)})
-	makeOrders(t, s)
-	may := func(permission) bool { return true }
-	for _, text := range []string{"ORD-1", "night", "refused", "op/ord", "name.of.no.kind"} {
-		all := must(s.find(&findQuery{text: text, limit: 10, may: may}, nil))(t)
-		one := must(s.find(&findQuery{text: text, limit: 1, may: may}, nil))(t)
-		var want []findHit
-		var more []string
-		for i, h := range all.Hits {
-			switch {
-			case i == 0 || h.Kind != all.Hits[i-1].Kind:
-				want = append(want, h)
-			case !slices.Contains(more, h.Kind):
-				more = append(more, h.Kind)
-			}
-		}
-		if string(jsonOf(one.Hits)) != string(jsonOf(append([]findHit{}, want...))) || !slices.Equal(one.More, more) || len(all.More) > 0 {
-			t.Errorf("%s: got %s, more %v; want %s, more %v", text, jsonOf(one.Hits), one.More, jsonOf(want), more)
-		}
-	}
-}
-
 // BenchmarkFind sends a query of each kind to a service with 1,000 tasks and to one with the default retention or
 // 1,000,000, in turns.
 func BenchmarkFind(b *testing.B) {

@@ -61,8 +61,7 @@ type health struct {
 	patience time.Duration // how long the scheduler may take to answer, in real time
 	starting *readProgress // of a service that opens; nil for one that is open
 
-	// extra holds checks of the orchestration role's /health/detailed that the
-	// service does not know, by name.
+	// extra holds checks of the orchestration role's /health/detailed that the service does not know, by name.
 	extra map[string]func() checkView
 }
 
@@ -88,7 +87,7 @@ var healthTable = []struct {
 	{"worker", "queue_processing", false, accepting("ready steps are started")},
 	{"worker", "command_processor", false, (*healthProbe).scheduler},
 	{"worker", "circuit_breakers", true, noBreaker},
-	{"worker", "event_system", true, (*healthProbe).timers},
+	{"worker", "event_system", true, (*healthProbe).scheduler},
 	{"worker", "step_processing", true, loaded((*health).processingCheck)},
 	{"mount", "database", false, (*healthProbe).journal},
 	{"mount", "scheduler", false, (*healthProbe).scheduler},
@@ -250,9 +249,8 @@ func loaded(check func(*health, *engineLoad) checkView) func(*healthProbe) check
 
 // The levels at which a check is degraded.
 const (
-	queueWarning  = 80              // percent of the steps that may wait
-	bufferWarning = 4 << 20         // bytes that wait to be written to the journal
-	timerPatience = 2 * time.Second // how late a timer may fire
+	queueWarning  = 80      // percent of the steps that may wait
+	bufferWarning = 4 << 20 // bytes that wait to be written to the journal
 )
 
 // slotCheck checks whether each kind of handler has a free slot.
@@ -263,8 +261,7 @@ func (h *health) slotCheck(l *engineLoad) checkView {
 		c.Concurrency-l.localFree, c.Concurrency, c.HTTPConcurrency-l.httpFree, c.HTTPConcurrency)
 }
 
-// queueCheck checks how close the ready steps are to the number at which new
-// tasks are refused.
+// queueCheck checks how close the ready steps are to the number at which new tasks are refused.
 func (h *health) queueCheck(l *engineLoad) checkView {
 	n, most := l.localQueued+l.httpQueued, h.engine.queues.most
 	if n >= most {
@@ -297,12 +294,4 @@ func (p *healthProbe) backlog() checkView {
 		return unhealthy("%d bytes wait to be written to the journal; new tasks are refused", n)
 	}
 	return graded(n >= bufferWarning, "%d bytes wait to be written to the journal", n)
-}
-
-// timers checks whether timers fire in time. A virtual clock is never late.
-func (p *healthProbe) timers() checkView {
-	if c, ok := p.clock.(interface{ overdue() time.Duration }); ok && c.overdue() > timerPatience {
-		return unhealthy("timers fire %s late", c.overdue().Round(time.Second))
-	}
-	return graded(false, "timers fire when they are due")
 }

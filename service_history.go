@@ -26,36 +26,27 @@ type historyView struct {
 	TaskUUID    uuid     `json:"task_uuid"`
 	Transitions jsonList `json:"transitions"`
 
-	task     *task
-	moves    []shownMove
-	messages bool // whether messages of errors are shown
-}
-
-// shownMove is one move as it is collected.
-type shownMove struct {
-	seq           uint64
-	at            instant
-	step, attempt int32 // step is -1 if the task itself moved
-	from, to      uint8 // a stepState, or of a task a taskState
-	reason        string
-	failed        *ending // how the attempt ended before the move, which has failed; else nil
-	most          int32   // attempts that the step may have then
+	task *task
 }
 
 // transitionObserver collects transitions while a task is replayed.
 type transitionObserver struct {
-	record *record
-	moves  []shownMove
+	messages bool // whether messages of errors are shown
+	record   *record
+	moves    []transitionView
 }
 
 func (o *transitionObserver) startRecord(_ *task, r *record) { o.record = r }
 
 func (o *transitionObserver) taskMoved(_ *task, from, to taskState, at instant) {
-	reason := ""
-	if to == taskCancelled {
-		reason = o.record.reason
+	v := transitionView{Sequence: o.record.seq, RecordedAt: zonedTime(at), ToState: to.String()}
+	if from != noTaskState {
+		v.FromState = new(from.String())
 	}
-	o.moves = append(o.moves, shownMove{o.record.seq, at, -1, 0, uint8(from), uint8(to), reason, nil, 0})
+	if to == taskCancelled {
+		v.Reason = o.record.reason
+	}
+	o.moves = append(o.moves, v)
 }
 
 func (o *transitionObserver) stepMoved(t *task, i int, from, to stepState, at instant) {
@@ -63,33 +54,15 @@ func (o *transitionObserver) stepMoved(t *task, i int, from, to stepState, at in
 		return
 	}
 	at, attempt := t.momentOf(i, to, at, o.record.started())
-	var failed *ending
-	if from == stepEnqueuedAsError {
-		failed = t.steps[i].last
-	}
-	o.moves = append(o.moves, shownMove{o.record.seq, at, int32(i), int32(attempt), uint8(from), uint8(to), "", failed, int32(t.steps[i].maxAttempts)})
-}
-
-// view returns the view of one transition.
-func (h *historyView) view(n int) transitionView {
-	m := &h.moves[n]
-	v := transitionView{Sequence: m.seq, RecordedAt: zonedTime(m.at), Attempt: int(m.attempt)}
-	if m.step < 0 {
-		v.ToState, v.Reason = taskState(m.to).String(), m.reason
-		if from := taskState(m.from); from != noTaskState {
-			v.FromState = new(from.String())
-		}
-		return v
-	}
-	v.ToState = stepState(m.to).String()
-	v.StepUUID, v.StepName = new(h.task.stepID(int(m.step))), &h.task.def(int(m.step)).name
-	if from := stepState(m.from); from != noStepState {
+	v := transitionView{Sequence: o.record.seq, RecordedAt: zonedTime(at), StepUUID: new(t.stepID(i)), StepName: &t.def(i).name,
+		ToState: to.String(), Attempt: attempt}
+	if from != noStepState {
 		v.FromState = new(from.String())
 	}
-	if m.failed != nil {
-		v.Reason = attemptFailed(m.failed, v.Attempt, int(m.most), m.at, h.messages)
+	if s := &t.steps[i]; from == stepEnqueuedAsError && s.last != nil {
+		v.Reason = attemptFailed(s.last, attempt, s.maxAttempts, at, o.messages)
 	}
-	return v
+	o.moves = append(o.moves, v)
 }
 
 // auditView is one entry of a step's audit.
@@ -176,7 +149,6 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 	o.entries = append(o.entries, v)
 }
 
-// entry returns an entry for a record.
 func (o *auditObserver) entry(t *task, r *record) auditView {
 	return auditView{
 		AuditUUID: recordID(t.id, r, 1), TransitionUUID: recordID(t.id, r, 2),
@@ -332,14 +304,12 @@ type historyReader struct {
 
 // transitions returns every transition of a task, with or without the messages of errors. It asks for the memory.
 func (h *historyReader) transitions(id uuid, by holder, messages bool) (*historyView, error) {
-	o := &transitionObserver{}
+	o := &transitionObserver{messages: messages}
 	t, err := h.store.viewObserved(id, o, times{by, 2}) // with its transitions
 	if err != nil {
 		return nil, err
 	}
-	v := &historyView{TaskUUID: t.id, task: t, moves: o.moves, messages: messages}
-	v.Transitions = jsonListOf(len(v.moves), v.view)
-	return v, nil
+	return &historyView{t.id, jsonListOf(len(o.moves), func(i int) transitionView { return o.moves[i] }), t}, nil
 }
 
 // audit returns the audit of one step, newest first. It asks for the memory.

@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// outsideActors hands steps to outside actors under leases, and takes their
-// answers.
+// outsideActors hands steps to outside actors under leases, and takes their answers.
 type outsideActors struct {
 	clock    clock
 	store    *store
@@ -107,8 +106,7 @@ func (a *outsideActors) steps(claimed, contexts, byDeadline bool, matches func(c
 	return views
 }
 
-// newOutsideStepView returns the view of a step that an actor holds; held is nil if
-// none does.
+// newOutsideStepView returns the view of a step that an actor holds; held is nil if none does.
 func newOutsideStepView(t *task, i int, held *heldStep, now instant, worker string) outsideStepView {
 	v := outsideStepView{
 		stepView: newStepView(t, i, now, worker), tpl: t.tpl, callable: t.def(i).shown, priority: t.by.priority,
@@ -298,8 +296,7 @@ func (p *pastLease) ended(t *task, end *ending) bool {
 	return p.answer.verb != extendVerb && end.says(&o)
 }
 
-// stepMoved notes the number of the attempt; it is called before the step counts
-// the attempt.
+// stepMoved notes the number of the attempt; it is called before the step counts the attempt.
 func (p *pastLease) stepMoved(t *task, i int, _, to stepState, _ instant) {
 	if i == p.step && p.current && to == stepInProgress {
 		p.attempt = t.steps[i].nextAttempt()

@@ -74,8 +74,8 @@ type sendingRest struct {
 
 // subscriberFigures counts, since the start, what became of events.
 type subscriberFigures struct {
-	delivered, dead    uint64
-	failed, fastFailed uint64 // attempts, and those for fast events among them
+	delivered, dead uint64
+	failed          uint64 // attempts
 }
 
 func newPublisher(s *service) *publisher {
@@ -113,8 +113,7 @@ func (p *publisher) stop() {
 	p.wg.Wait()
 }
 
-// wants reports whether the subscriber gets an event: one that it asks for, or of a publisher
-// with its name.
+// wants reports whether the subscriber gets an event: one that it asks for, or of a publisher with its name.
 func (s *subscriber) wants(e *domainEvent) bool {
 	return e.publisher == s.Name ||
 		slices.ContainsFunc(s.Events, func(pattern string) bool { return fitsPattern(pattern, e.name) })
@@ -126,8 +125,7 @@ func (p *publisher) sendingLocked() bool {
 	return s != nil && p.ctx.Err() == nil
 }
 
-// nextLocked returns the subscriber that does not rest and waits for the oldest event, and that
-// event; nil for none.
+// nextLocked returns the subscriber that does not rest and waits for the oldest event, and that event; nil for none.
 func (p *publisher) nextLocked() (first *subscriber, event *domainEvent) {
 	for _, s := range p.subscribers {
 		if s.rest != nil {
@@ -192,7 +190,7 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 	}
 	p.store.locked(func() {
 		s.figures.dead += uint64(boolCount(dead != nil))
-		s.count(e, r, p.clock.now())
+		s.count(r, p.clock.now())
 		s.attempts, s.problem = 0, ""
 		p.engine.checkIdleLocked()
 	})
@@ -203,7 +201,7 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 }
 
 // count counts an attempt that has ended.
-func (s *subscriber) count(e *domainEvent, r sendResult, now instant) {
+func (s *subscriber) count(r sendResult, now instant) {
 	if r.problem == "" {
 		s.lastSuccess = now
 		s.figures.delivered++
@@ -211,7 +209,6 @@ func (s *subscriber) count(e *domainEvent, r sendResult, now instant) {
 	}
 	s.lastFailure, s.lastProblem = now, r.problem
 	s.figures.failed++
-	s.figures.fastFailed += uint64(boolCount(e.fast()))
 }
 
 // pause waits for the next attempt.
@@ -220,7 +217,7 @@ func (p *publisher) pause(a *sendAttempt, r sendResult) {
 	wait := min(resendBase<<min(a.number-1, 20), resendMax)
 	wait = max(time.Duration(float64(wait)*(0.9+0.2*p.ids.floatOf(a.event.id(p.store.numbers()), a.number))), r.wait)
 	p.rest(a, wait, func() {
-		a.count(a.event, r, p.clock.now())
+		a.count(r, p.clock.now())
 		a.attempts, a.problem = a.number, r.problem
 	})
 }
@@ -278,8 +275,7 @@ func (s *subscriber) noReply() sendResult {
 	return sendResult{problem: fmt.Sprintf("no reply within %d s", s.TimeoutSeconds)}
 }
 
-// headers returns the headers of Standard Webhooks. The time is real, because receivers refuse
-// what seems old.
+// headers returns the headers of Standard Webhooks. The time is real, because receivers refuse what seems old.
 func (s *subscriber) headers(id string, at instant, body []byte) map[string]string {
 	seconds := strconv.FormatInt(at.time().Unix(), 10)
 	mac := hmac.New(sha256.New, s.key)
@@ -427,7 +423,7 @@ func (p *publisher) resend(ctx context.Context, id string) (v eventDeliveryView,
 		return v, failf(conflict, "delivery %s is still being sent", id)
 	}
 	r := p.attempt(ctx, &sendAttempt{s, e, row.notice.attempts + 1, true})
-	p.store.locked(func() { s.count(e, r, p.clock.now()) })
+	p.store.locked(func() { s.count(r, p.clock.now()) })
 	if row.notice.problem = r.problem; r.problem != "" {
 		row.notice.attempts++
 	} else if row.status == deliveryDead {
@@ -442,11 +438,9 @@ func (p *publisher) resend(ctx context.Context, id string) (v eventDeliveryView,
 
 // publishedFigures counts domain events and what became of them, since the start.
 type publishedFigures struct {
-	published         [deliveryModes]uint64
-	withheld          uint64
-	subscribers       []subscriberCount
-	subscriberFigures // of all subscribers together, without dead
-	patterns          int
+	published   [deliveryModes]uint64
+	withheld    uint64
+	subscribers []subscriberCount
 }
 
 // subscriberCount counts the events of one subscriber by how their deliveries ended.
@@ -456,7 +450,6 @@ type subscriberCount struct {
 	waiting, kept int // events that wait, and dead ones that are kept
 }
 
-// publishedFigures returns the counts.
 func (s *service) publishedFigures() (f publishedFigures) {
 	s.store.locked(func() {
 		f.published, f.withheld = s.store.subscribers().publishedLocked()
@@ -467,10 +460,6 @@ func (s *service) publishedFigures() (f publishedFigures) {
 			c := subscriberCount{name: sub.Name, subscriberFigures: sub.figures}
 			c.waiting, c.kept = s.store.subscribers().waitingLocked(sub.Name)
 			f.subscribers = append(f.subscribers, c)
-			f.delivered += c.delivered
-			f.failed += c.failed
-			f.fastFailed += c.fastFailed
-			f.patterns += len(sub.Events)
 		}
 	})
 	return f

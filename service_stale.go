@@ -18,16 +18,12 @@ const (
 	staleNothing = "none"  // report it
 )
 
-// stalenessHealth rates a task against its limits.
-type stalenessHealth uint8
-
+// How a task stands against its limits.
 const (
-	freshTask stalenessHealth = iota
-	agingTask                 // from 80 % of its limit
-	staleTask
+	freshTask = "healthy"
+	agingTask = "warning" // from 80 % of its limit
+	staleTask = "stale"
 )
-
-func (h stalenessHealth) String() string { return [...]string{"healthy", "warning", "stale"}[h] }
 
 // aging is how close a task is to its limits.
 type aging struct {
@@ -35,13 +31,13 @@ type aging struct {
 	broken  int // the limit that it exceeded, in minutes; 0 unless it is stale
 	inState time.Duration
 	age     time.Duration
-	health  stalenessHealth
+	health  string
 }
 
 // aging compares a task with its template's limits, or the service's where the
 // template has none. Only the limit on its age applies to a blocked task.
 func (c *stalenessConfig) aging(t *task, now instant) aging {
-	a := aging{inState: max(now.sub(t.since), 0), age: max(now.sub(t.created), 0)}
+	a := aging{health: freshTask, inState: max(now.sub(t.since), 0), age: max(now.sub(t.created), 0)}
 	life := cmp.Or(t.tpl.lifecycle, &lifecycle{})
 	oldest := *cmp.Or(life.MaxDurationMinutes, new(c.MaxLifetimeHours*60))
 	counted := a.inState
@@ -85,6 +81,16 @@ func overdue(t *task, now instant, inState, limit time.Duration) time.Duration {
 		return 0
 	}
 	return min(now.sub(first), inState)
+}
+
+// firstRetry returns when the first step that waits for another attempt is due; 0 if none waits.
+func (t *task) firstRetry() (first instant) {
+	for i := range t.steps {
+		if s := &t.steps[i]; s.state == stepWaitingForRetry && (first == 0 || s.retryAt < first) {
+			first = s.retryAt
+		}
+	}
+	return first
 }
 
 func minutes(n int) time.Duration { return time.Duration(n) * time.Minute }
@@ -158,8 +164,7 @@ func (w *stalenessWatch) skipLocked(now, end instant) {
 	}
 }
 
-// detect looks at one batch of tasks and schedules the next batch, so that other
-// timers can fire in between.
+// detect looks at one batch of tasks and schedules the next batch, so that other timers can fire in between.
 func (w *stalenessWatch) detect(run *stalenessRun) {
 	err := w.batch(run)
 	if err != nil {
@@ -254,7 +259,7 @@ func (w *stalenessWatch) report(f *taskFilter, skip, limit int) (part []stalenes
 		views = append(views, stalenessView{
 			TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
 			TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),
-			StalenessThresholdMinutes: a.limit, HealthStatus: a.health.String(), Priority: t.by.priority,
+			StalenessThresholdMinutes: a.limit, HealthStatus: a.health, Priority: t.by.priority,
 			stale: a.health == staleTask, inState: a.inState,
 		})
 		if len(views) > 2*(skip+limit)+maxStaleViews { // memory depends on the page, not on the number of tasks

@@ -15,9 +15,8 @@ import (
 	"sync/atomic"
 )
 
-// catalog holds the templates that new tasks are made from, and counts how often
-// each is looked up. All templates are in memory: the registry is the cache that
-// existing clients ask about, and a miss is a look-up of an unknown template.
+// catalog holds the templates that new tasks are made from, and counts how often each is looked up. All templates are
+// in memory: the registry is the cache that existing clients ask about, and a miss is a look-up of an unknown template.
 type catalog struct {
 	cfg      *Config
 	log      *slog.Logger
@@ -29,7 +28,6 @@ type catalog struct {
 	mu           sync.Mutex  // held while current changes
 	added        []*template // at run time; guarded by mu
 	hits, misses atomic.Uint64
-	entries      sync.Map // *template to *templateEntry
 }
 
 // templateEntry is the use of one template.
@@ -38,13 +36,18 @@ type templateEntry struct {
 	count atomic.Uint64
 }
 
-// catalogView is the templates of files at one time, and with them those added at run time.
-type catalogView struct{ files, all *registry }
+// catalogView is the templates of files at one time, with those added at run time, and the use of each.
+type catalogView struct {
+	files, all *registry
+	entries    map[*template]*templateEntry
+}
 
 // registry returns the templates that new tasks are made from.
-func (c *catalog) registry() *registry {
+func (c *catalog) registry() *registry { return c.view().all }
+
+func (c *catalog) view() *catalogView {
 	if v := c.current.Load(); v.files == c.files.Load() { // not replaced since, as nearly always
-		return v.all
+		return v
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,36 +55,26 @@ func (c *catalog) registry() *registry {
 }
 
 // followLocked takes the templates of files as they are now. Those added at run time stay.
-func (c *catalog) followLocked() *registry {
-	files := c.files.Load()
-	all := files
+func (c *catalog) followLocked() *catalogView {
+	files, now := c.files.Load(), c.clock.now()
+	v := &catalogView{files, files, map[*template]*templateEntry{}}
 	for _, t := range c.added {
-		all = all.with(t)
+		v.all = v.all.with(t)
 	}
-	c.current.Store(&catalogView{files, all})
-	kept := map[*template]bool{}
-	for _, t := range all.sorted {
-		kept[t] = true
-		c.entry(t)
+	before := cmp.Or(c.current.Load(), &catalogView{})
+	for _, t := range v.all.sorted {
+		v.entries[t] = cmp.Or(before.entries[t], &templateEntry{since: now})
 	}
-	// Otherwise each reload would leave the counts of the templates that it replaced.
-	c.entries.Range(func(t, _ any) bool {
-		if !kept[t.(*template)] {
-			c.entries.Delete(t)
-		}
-		return true
-	})
-	return all
+	c.current.Store(v)
+	return v
 }
 
-// entry returns the use of a template. One that joined the registry later counts
-// from its first look-up.
+// entry returns the use of a template, which a reload may just have replaced.
 func (c *catalog) entry(t *template) *templateEntry {
-	e, ok := c.entries.Load(t)
-	if !ok {
-		e, _ = c.entries.LoadOrStore(t, &templateEntry{since: c.clock.now()})
+	if e := c.view().entries[t]; e != nil {
+		return e
 	}
-	return e.(*templateEntry)
+	return &templateEntry{since: c.clock.now()}
 }
 
 // find looks up a registered template. Version "" and latest mean the latest one.
@@ -97,7 +90,7 @@ func (c *catalog) find(namespace, name, version string) (*template, error) {
 }
 
 func (c *catalog) unknown(namespace, name, version string) error {
-	full := namespace + "." + name
+	full := namespace + "/" + name
 	if version != "" {
 		full += "@" + version
 	}
@@ -140,8 +133,7 @@ func (e *templateEntry) ageSeconds(now instant) int64 {
 	return max(int64(now.sub(e.since).Seconds()), 0)
 }
 
-// Views of templates: the list and the detail, both without the credentials in
-// URLs.
+// Views of templates: the list and the detail, both without the credentials in URLs.
 
 // templateList is the answer of GET /v1/templates.
 type templateList struct {
@@ -198,8 +190,7 @@ func (r *registry) namespaces() []templateNamespace {
 	return list
 }
 
-// listView returns the list of all templates, or of those in a namespace. It lists
-// all namespaces in either case.
+// listView returns the list of all templates, or of those in a namespace. It lists all namespaces in either case.
 func (r *registry) listView(namespace string) templateList {
 	list := templateList{Namespaces: r.namespaces(), Templates: []templateSummary{}, TotalCount: len(r.sorted)}
 	for _, t := range r.sorted {
@@ -427,8 +418,7 @@ func (v *templateVerdict) done() *templateVerdict {
 	return v
 }
 
-// validateRegistered checks whether a registered template can run here now. Its
-// form was checked when it was loaded.
+// validateRegistered checks whether a registered template can run here now. Its form was checked when it was loaded.
 func (c *catalog) validateRegistered(t *template) *templateVerdict {
 	v := c.newVerdict(t)
 	for i := range t.steps {

@@ -108,8 +108,7 @@ func (r contextRight) write(o *jsonWriter, name string, context []byte) {
 	o.flag(name+[...]string{contextRedacted: "_redacted", contextOmitted: "_omitted"}[r], true)
 }
 
-// writeStep writes a step as it is shown within its task. Its times are
-// naive.
+// writeStep writes a step as it is shown within its task. Its times are naive.
 func (v taskView) writeStep(o *jsonWriter, i int) {
 	t := v.task
 	s, def := &t.steps[i], t.def(i)
@@ -134,8 +133,7 @@ func (v taskView) writeStep(o *jsonWriter, i int) {
 	o.b = append(o.b, '}')
 }
 
-// writeBackoff writes the delay before the retry in seconds, rounded up, or null if
-// the step does not wait for a retry.
+// writeBackoff writes the delay before the retry in seconds, rounded up, or null if the step does not wait for a retry.
 func (s *step) writeBackoff(o *jsonWriter) {
 	if s.retryAt == 0 {
 		o.raw("backoff_request_seconds", nil)
@@ -219,7 +217,6 @@ type taskPage struct {
 
 func (p *taskPage) pages() int { return (p.total + p.perPage - 1) / p.perPage }
 
-// hasNext reports whether tasks follow the page.
 func (p *taskPage) hasNext() bool { return p.before+len(p.tasks) < p.total }
 
 // writeMore writes what the pagination has on request: the cursor of the next page, null
@@ -239,8 +236,7 @@ func (p *taskPage) writeMore(o *jsonWriter) {
 	o.b = append(o.b, '}')
 }
 
-// write writes the tasks, which have no steps. each writes one with its number of
-// ready steps.
+// write writes the tasks, which have no steps. each writes one with its number of ready steps.
 func (p taskPage) write(o *jsonWriter, each func(k *keptTask, t *task, ready int)) {
 	o.list(len(p.tasks), func(i int) {
 		t, ready, err := p.tasks[i].listed(o)
@@ -252,8 +248,7 @@ func (p taskPage) write(o *jsonWriter, each func(k *keptTask, t *task, ready int
 	})
 }
 
-// taskListView is one page of tasks. Its tasks have no steps, as
-// existing clients expect.
+// taskListView is one page of tasks. Its tasks have no steps, as existing clients expect.
 type taskListView struct {
 	taskPage
 	context contextRight
@@ -401,9 +396,8 @@ func (v *stepView) write(o *jsonWriter) {
 	}
 }
 
-// outcomeView is the full outcome of an attempt, as existing clients read it:
-// {"step_uuid", "success", "result", "metadata", "status", "error"}. They expect an
-// object as the result of a failure.
+// outcomeView is the full outcome of an attempt, as existing clients read it: {"step_uuid", "success", "result",
+// "metadata", "status", "error"}. They expect an object as the result of a failure.
 type outcomeView struct {
 	*ending // nil for none
 	step    uuid
@@ -439,9 +433,8 @@ func (v outcomeView) writeJSON(o *jsonWriter) {
 	o.b = append(o.b, '}')
 }
 
-// standardMetadata returns the metadata that existing clients parse in every
-// outcome. It overrides members that the handler sent, which may be of any type;
-// custom has them as they were sent.
+// standardMetadata returns the metadata that existing clients parse in every outcome. It overrides members that the
+// handler sent, which may be of any type; custom has them as they were sent.
 func (e *ending) standardMetadata(at instant, worker string) []byte {
 	f, failed := e.fault()
 	sent := orEmptyObject(e.metadata)
@@ -508,17 +501,11 @@ type summaryTemplateStep struct {
 }
 
 type summaryStep struct {
-	StepUUID              uuid           `json:"step_uuid"`
-	Name                  string         `json:"name"`
-	CurrentState          string         `json:"current_state"`
-	CreatedAt             naiveTime      `json:"created_at"`
-	CompletedAt           naiveTime      `json:"completed_at"`
-	LastAttemptedAt       naiveTime      `json:"last_attempted_at"`
-	Attempts              int            `json:"attempts"`
-	MaxAttempts           int            `json:"max_attempts"`
-	DependenciesSatisfied bool           `json:"dependencies_satisfied"`
-	RetryEligible         bool           `json:"retry_eligible"`
-	Error                 *stepFaultView `json:"error"` // of the latest attempt, without its message
+	stepBriefView           // whose error has no message
+	CreatedAt     naiveTime `json:"created_at"`
+
+	DependenciesSatisfied bool `json:"dependencies_satisfied"`
+	RetryEligible         bool `json:"retry_eligible"`
 }
 
 // summaryDLQ describes the pending entry, or else the newest. Reason and status are
@@ -541,7 +528,9 @@ func newSummaryView(t *task, now instant) *summaryView {
 	return &summaryView{
 		Task: newSummaryTask(t, now), DLQ: newSummaryDLQ(t),
 		Template: summaryTemplate{jsonListOf(len(t.tpl.steps), t.tpl.summaryStep)},
-		Steps:    jsonListOf(len(t.steps), func(i int) summaryStep { return newSummaryStep(t, i) }),
+		Steps: jsonListOf(len(t.steps), func(i int) summaryStep {
+			return summaryStep{newStepBriefView(t, i, false), naiveTime(t.stepCreated(i)), t.satisfied(i), t.retryEligible(i)}
+		}),
 	}
 }
 
@@ -561,16 +550,6 @@ func (t *template) summaryStep(i int) summaryTemplateStep {
 	return summaryTemplateStep{
 		Name: s.name, StepType: s.kind, Handler: s.shown, Dependencies: t.stepNames(s.parents),
 		Retryable: s.retry.Retryable, MaxAttempts: s.retry.MaxAttempts,
-	}
-}
-
-func newSummaryStep(t *task, i int) summaryStep {
-	s := &t.steps[i]
-	return summaryStep{
-		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
-		CreatedAt: naiveTime(t.stepCreated(i)), CompletedAt: naiveTime(s.completed),
-		LastAttemptedAt: naiveTime(s.attempted), Attempts: s.attempts, MaxAttempts: s.maxAttempts,
-		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.faultView(false),
 	}
 }
 

@@ -1,10 +1,9 @@
 package main
 
-// The store family: every task in memory, its indexes, and the files on disk.
-// It may use tasks and analytics; it does not know the engine, services, HTTP,
-// or who asks. Only this family uses the store's fields and takes its lock: others call
-// its methods. A change goes through update: decide under the lock, append to
-// the journal, apply. Callers get copies, or lines that never change.
+// The store family: every task in memory, its indexes, and the files on disk. It may use tasks and analytics; it does
+// not know the engine, services, HTTP, or who asks. Only this family uses the store's fields and takes its lock: others
+// call its methods. A change goes through update: decide under the lock, append to the journal, apply. Callers get
+// copies, or lines that never change.
 //
 //	store.go            the store: its lock, changes, and the waiting for changes
 //	store_acts.go       acts of operators
@@ -14,7 +13,6 @@ package main
 //	store_list.go       pages of tasks in order
 //	store_find.go       finding tasks by values, errors, a part of an id
 //	store_failures.go   failing steps by failure group
-//	store_lines.go      the short logs of ended tasks
 //	store_letters.go    dead letters in their queue, and figures
 //	store_waiters.go    waiters for a task
 //	store_requests.go   repeated requests: the tasks of Idempotency-Keys
@@ -24,16 +22,13 @@ package main
 //	store_journal.go    the journal: the file of the store, its status
 //	store_commit.go     group commit: the flusher writes the records of many with one sync
 //	store_space.go      space for the journal
-//	store_lock.go       the lock of the directory
-//	store_disk.go       the operations on files: open, rename, sync
-//	store_format.go     the format of the lines
+//	store_disk.go       the operations on files: open, rename, sync; the lock of the directory
+//	store_format.go     the format of the lines; the short logs of ended tasks
 //	store_lives.go      lives of the store, and what they make of numbers
-//	store_read.go       reading the lines: storeReader, badRecord, outside lines
+//	store_read.go       reading the lines: storeReader, badRecord, outside lines; store check
 //	store_restore.go    the restorer makes tasks of their lines and records
-//	store_cut.go        the cut: the state as of one moment, and its export
-//	store_compact.go    compaction beside the running service
+//	store_compact.go    compaction beside the running service; the cut: the state as of one moment, and its export
 //	store_import.go     import of a state, salvage
-//	store_check.go      store check
 
 import (
 	"cmp"
@@ -124,7 +119,6 @@ func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*st
 	return s, nil
 }
 
-// taskTemplates returns the templates of all tasks.
 func (s *store) taskTemplates() *taskTemplates { return &s.templates }
 
 // change is one update of the store, under its lock.
@@ -154,8 +148,7 @@ func (s *store) locked(f func()) {
 	f()
 }
 
-// unlocked calls f with the lock released; the caller holds the lock before and
-// after.
+// unlocked calls f with the lock released; the caller holds the lock before and after.
 func (s *store) unlocked(f func()) {
 	s.mu.Unlock()
 	defer s.mu.Lock()
@@ -208,15 +201,13 @@ func (s *store) reindex(t *task) {
 	s.retain.resize(sl.bytes() - before)
 }
 
-// task finds a task to be changed. A task that is over becomes live again only
-// when a record is appended to it.
+// task finds a task to be changed. A task that is over becomes live again only when a record is appended to it.
 func (c *change) task(id uuid) (*task, error) {
 	sl, ok := c.s.tasks.find(id)
 	if !ok {
 		return nil, taskNotFound(id)
 	}
-	// A task that an earlier record of this change made live again gets its slot back only at the
-	// end.
+	// A task that an earlier record of this change made live again gets its slot back only at the end.
 	for _, t := range c.set {
 		if t.id == id {
 			return t, nil
@@ -227,8 +218,7 @@ func (c *change) task(id uuid) (*task, error) {
 
 func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found", id) }
 
-// create appends the record of a new task, after the record of its template if
-// that is new to the store.
+// create appends the record of a new task, after the record of its template if that is new to the store.
 func (c *change) create(r *record, tpl *template) (*task, error) {
 	s := c.s
 	if err := s.journal.reserve(s.templates.extraOf(r.created, tpl)); err != nil {
@@ -252,8 +242,7 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 func (c *change) append(t *task, r *record) error {
 	r.task = t.id
 	if n := t.newIDs(r); n > 0 {
-		// Into the record, because apply must not choose ids: a start has to give the steps the
-		// same ones.
+		// Into the record, because apply must not choose ids: a start has to give the steps the same ones.
 		r.ids = c.s.ids.block(n, t.stepID(r.step), t.def(r.step).name)
 	}
 	c.write(r)
@@ -282,8 +271,7 @@ func (c *change) fold(t *task, r *record) error {
 	return err
 }
 
-// apply applies a record, whose members are in scratch, to its task, and notifies
-// everything that follows live tasks.
+// apply applies a record, whose members are in scratch, to its task, and notifies everything that follows live tasks.
 func (s *store) apply(t *task, r *record) error {
 	t.appendLog(r.seq, s.scratch)
 	s.startRecord(t, r)
@@ -385,8 +373,7 @@ func (s *store) size() (tasks int, records uint64) {
 // seqLocked returns the sequence of the newest record.
 func (s *store) seqLocked() uint64 { return s.seq }
 
-// attach sets the source of ids for new steps and the observer of transitions,
-// before the first update.
+// attach sets the source of ids for new steps and the observer of transitions, before the first update.
 func (s *store) attach(ids *idSource, watch observer) {
 	ids.observe(s.tasks.lastID)
 	s.ids, s.watch = ids, watch
@@ -413,17 +400,10 @@ type storeLoad struct {
 	dropped uint64 // finished tasks dropped since the store was first made
 	early   uint64 // tasks dropped since the start only for lack of memory
 	letters [dlqReasons][dlqStatuses]int
-
-	requests [2]int // keys of requests that may be repeated, of tasks kept and dropped
-	evicted  uint64 // such keys forgotten early since the start
 }
 
-// loadLocked returns the present load.
 func (s *store) loadLocked() storeLoad {
-	x := s.requests
-	x.forget(s.clock.now()) // keys that are too old stay until somebody looks
-	return storeLoad{s.tasks.counts(), s.waiters.count, s.retain.dropped, s.retain.early, s.dead.counts,
-		[...]int{len(x.kept) - x.gone, x.gone}, x.evicted}
+	return storeLoad{s.tasks.counts(), s.waiters.count, s.retain.dropped, s.retain.early, s.dead.counts}
 }
 
 // duplicate returns the task that already has this identity.
@@ -437,8 +417,12 @@ func (c *change) await(t *task, wants stateSet) *waiter {
 	return c.s.waiters.join(t.id, wants, t.state)
 }
 
-// letter finds a dead letter by its id.
-func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.find(id) }
+func (c *change) letter(id uuid) (dlqRow, bool) {
+	if r := c.s.dead.byID[id]; r != nil {
+		return *r, true
+	}
+	return dlqRow{}, false
+}
 
 // Waiting for the disk: an answer that describes tasks, whether a success, a refusal or a
 // view, is given only once everything that it reveals is durable.
@@ -464,8 +448,7 @@ func (s *store) lastSeqOf(id uuid) uint64 {
 	return seq
 }
 
-// lastSeqLocked returns the sequence of the newest record of the task in a slot, or 0
-// if everything is durable.
+// lastSeqLocked returns the sequence of the newest record of the task in a slot, or 0 if everything is durable.
 func (s *store) lastSeqLocked(sl *slot) uint64 {
 	if s.journal.groups.durable() >= s.seq {
 		return 0
@@ -481,9 +464,8 @@ func (s *store) refuse(ctx context.Context, refusal error) error {
 	return cmp.Or(s.waitAll(ctx), refusal)
 }
 
-// viewAfter returns a view of a task that was just changed, by the record with a
-// sequence, once that and everything in the view are durable. A task dropped since, which
-// happens if very few are kept, is returned as it was at its end.
+// viewAfter returns a view of a task that was just changed, by the record with a sequence, once that and everything in
+// the view are durable. A task dropped since, which happens if very few are kept, is returned as it was at its end.
 func (s *store) viewAfter(ctx context.Context, t *task, seq uint64) (*task, error) {
 	if err := s.wait(ctx, seq); err != nil {
 		return nil, err

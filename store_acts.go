@@ -31,23 +31,17 @@ func (q *actQuery) selects(r *record) bool {
 		(q.request == "" || q.request == r.request)
 }
 
+// actNames are the names of what operators do, where that of the record is another one.
+var actNames = map[recordKind]string{
+	recCreated: "run_again", recHeld: "hold", recReleased: "release", recCancelled: "cancel", recDLQUpdate: "update_dead_letter",
+}
+
 // did returns what the operator did.
 func (r *record) did() string {
-	switch r.kind {
-	case recOperator:
+	if r.kind == recOperator {
 		return r.action.String()
-	case recCreated:
-		return "run_again"
-	case recHeld:
-		return "hold"
-	case recReleased:
-		return "release"
-	case recCancelled:
-		return "cancel"
-	case recDLQUpdate:
-		return "update_dead_letter"
 	}
-	return r.kind.String()
+	return cmp.Or(actNames[r.kind], r.kind.String())
 }
 
 // who returns the names of the operator: by the request, and by authentication.

@@ -16,9 +16,8 @@ import (
 // The backlog: records in memory that are not on disk. When the disk falls
 // behind, new work is refused first, then every change.
 
-// backlogLimit is the number of bytes from which no task is created and no step
-// starts. What follows from earlier work is still recorded, as long as the
-// space reserved for the journal lasts; then every change is refused.
+// backlogLimit is the number of bytes from which no task is created and no step starts. What follows from earlier work
+// is still recorded, as long as the space reserved for the journal lasts; then every change is refused.
 const backlogLimit = 64 << 20
 
 // behind returns a refusal of new work, or nil while the disk keeps up.
@@ -29,15 +28,13 @@ func (c *commitGroups) behind() error {
 	return nil
 }
 
-// refusedForNow reports whether the store refused a change only for the
-// moment: the same change may succeed later.
+// refusedForNow reports whether the store refused a change only for the moment: the same change may succeed later.
 func refusedForNow(err error) bool {
 	kind := kindOf(err)
 	return kind == unavailable || kind == backpressure
 }
 
-// commitGroup is a set of records that go to disk together, and the callers
-// that wait for them.
+// commitGroup is a set of records that go to disk together, and the callers that wait for them.
 type commitGroup struct {
 	done    chan struct{} // closed when err is final
 	err     error
@@ -89,7 +86,7 @@ func (c *commitGroups) ended() (broken error, closed bool) {
 	return c.broken, c.closed
 }
 
-// append (hot path: BenchmarkJournalAppend) takes a record: it copies body, the members between sequence and
+// append (hot path: BenchmarkJournalCommit) takes a record: it copies body, the members between sequence and
 // checksum. seq is one more than the last. It never fails; see wait.
 func (c *commitGroups) append(seq uint64, body []byte) {
 	c.mu.Lock()
@@ -112,7 +109,7 @@ func (c *commitGroups) append(seq uint64, body []byte) {
 	before := len(c.buf)
 	if !c.next.begun && c.next.life != nil {
 		c.next.begun = true
-		c.buf = appendSum(c.next.life.appendLine(c.buf), before)
+		c.buf = appendSum(appendMembers(c.buf, c.next.life, (*life).members), before)
 	}
 	c.buf = appendRecord(c.buf, seq, seq-1-c.syncedBefore(), body)
 	c.space.room.Add(int64(before - len(c.buf)))
@@ -165,12 +162,11 @@ func (c *commitGroups) lifeAfter(seq uint64) []byte {
 	}
 	again := *c.next.life
 	again.from = seq + 1
-	return appendSum(again.appendLine(nil), 0)
+	return appendSum(appendMembers(nil, &again, (*life).members), 0)
 }
 
-// wait returns once the records up to seq are as durable as the mode promises:
-// synced in mode syncAlways, at once in the others. After a failed write it
-// returns a *failure of kind unavailable: the records may be on disk or not. If ctx
+// wait returns once the records up to seq are as durable as the mode promises: synced in mode syncAlways, at once in
+// the others. After a failed write it returns a *failure of kind unavailable: the records may be on disk or not. If ctx
 // ends first it returns ctx's error, and the records still go to disk.
 func (j *journal) wait(ctx context.Context, seq uint64) error {
 	if j.groups.durableSeq.Load() >= seq || j.o.sync != syncAlways && !j.groups.halted.Load() {
@@ -188,8 +184,7 @@ func (j *journal) wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// join returns the group that seq goes to disk with, or nil if the answer, err,
-// is already known.
+// join returns the group that seq goes to disk with, or nil if the answer, err, is already known.
 func (c *commitGroups) join(seq uint64) (g *commitGroup, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,9 +214,13 @@ func joinGroup(g **commitGroup) *commitGroup {
 
 // unknownOutcome is the error for callers whose records may be on disk or not.
 func unknownOutcome(cause error) *failure {
-	f := failf(unavailable, "outcome unknown: the change may have been stored or not")
-	f.cause = cause
-	f.retryAfter = retryAfterBroken
+	return refusedFor(retryAfterBroken, cause, "outcome unknown: the change may have been stored or not")
+}
+
+// refusedFor returns the failure of a request that may be repeated after a while.
+func refusedFor(wait time.Duration, cause error, format string, args ...any) *failure {
+	f := failf(unavailable, format, args...)
+	f.cause, f.retryAfter = cause, wait
 	return f
 }
 
@@ -231,8 +230,7 @@ func (c *commitGroups) publish(seq uint64) {
 	c.publishing.notify()
 }
 
-// durable returns the last sequence that was synced or, without a disk,
-// appended.
+// durable returns the last sequence that was synced or, without a disk, appended.
 func (c *commitGroups) durable() uint64 { return c.durableSeq.Load() }
 
 // close accepts no records any more.
@@ -285,8 +283,7 @@ func (j *journal) during(op func() error) error {
 	return j.watched(op)
 }
 
-// flush writes everything appended so far, optionally syncs it, and answers the
-// callers that wait for it.
+// flush writes everything appended so far, optionally syncs it, and answers the callers that wait for it.
 func (j *journal) flush(sync bool) error {
 	buf, last, err := j.groups.takeRecords()
 	if err != nil {
@@ -296,7 +293,6 @@ func (j *journal) flush(sync bool) error {
 	if err := j.newest.write(buf); err != nil {
 		return j.fail(err)
 	}
-	j.newest.last = last
 	if cap(buf) <= keepBuffer {
 		j.groups.spare = buf[:0]
 	}
@@ -334,8 +330,7 @@ func (c *commitGroups) takeRecords() (buf []byte, last uint64, err error) {
 	return buf, c.appended, nil
 }
 
-// settle tells the callers that wait for records up to last that these are
-// durable.
+// settle tells the callers that wait for records up to last that these are durable.
 func (c *commitGroups) settle(last uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

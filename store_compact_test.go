@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -253,56 +252,6 @@ func TestCompactionWithoutDescriptors(t *testing.T) {
 	mustClose(t, j)
 }
 
-// TestRetention checks that the tasks that finished first are dropped, whenever they were created, and nothing unfinished
-// or under investigation.
-func TestRetention(t *testing.T) {
-	t.Parallel()
-	clock := newVirtualClock(testStart)
-	o := serviceTest{dir: t.TempDir(), clock: clock, config: retaining(2), extra: append(storyTemplates, dlqTemplates[1])}
-	s := openTestService(t, o)
-	old := mustCreate(t, s, "pair") // waits for an actor
-	first, second := mustCreate(t, s, "noop"), mustCreate(t, s, "noop")
-	wantKept(t, s, old.id, first.id, second.id)
-	mustAct(t, s, old, 0, completeAction)
-	wantKept(t, s, old.id, second.id)
-	failed := mustCreate(t, s, "one")
-	mustAct(t, s, failed, 0, failAction)
-	must(s.operator.cancelTask(t.Context(), failed.id, taskActor{}))(t)
-	third := mustCreate(t, s, "noop")
-	wantKept(t, s, old.id, failed.id, third.id)
-	for restart := range 2 {
-		s = reopenTestService(t, s, o)
-		if got := kept(s); !slices.Equal(got, []uuid{old.id, failed.id, third.id}) {
-			t.Fatalf("after restart %d: got %v", restart, got)
-		}
-		noError(t, s.store.compact())
-	}
-	entry := s.store.dead.rows[0].id
-	noError(t, s.dlq.update(t.Context(), entry, &investigation{status: dlqCancelled}, nil))
-	wantKept(t, s, failed.id, third.id)
-	last := mustCreate(t, s, "noop")
-	wantKept(t, s, failed.id, last.id)
-	closeTestService(t, s)
-}
-
-// TestMemoryAfterStart compares the counted size of large tasks with the memory that they take when they were read.
-func TestMemoryAfterStart(t *testing.T) {
-	slowAndSequential(t)
-	o := serviceTest{dir: t.TempDir(), config: func(c *Config) { c.Store.Sync = "never" }, extra: storyTemplates}
-	s := openTestService(t, o)
-	for range 200 {
-		mustCreate(t, s, "noop", `"context":{"a":"`+strings.Repeat("a", 160<<10)+`"}`)
-	}
-	noError(t, s.store.compact())
-	closeTestService(t, s)
-	before := liveHeap()
-	read := readTestStore(t, o.dir)
-	took, counted := liveHeap()-before, float64(read.retain.bytes)/1e6
-	if t.Logf("%.1f MB, counted as %.1f", took, counted); took > 1.15*counted {
-		t.Errorf("they take %.1f MB; want about the %.1f that they count", took, counted)
-	}
-}
-
 // readTestStore reads the store of a directory.
 func readTestStore(t testing.TB, dir string) *store {
 	t.Helper()
@@ -367,25 +316,6 @@ func wantLines(t *testing.T, when string, s *service, want string) {
 	}
 }
 
-// TestCompactedStory compacts in the middle of the story. A start gives the same tasks.
-func TestCompactedStory(t *testing.T) {
-	t.Parallel()
-	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
-	s := openTestService(t, o)
-	for range 3 {
-		tellStoryWithoutKey(t, s)
-		noError(t, s.store.compact())
-	}
-	tellStoryWithoutKey(t, s)
-	before := lines(s)
-	s = reopenTestService(t, s, o)
-	wantLines(t, "after the restart", s, before)
-	noError(t, s.store.compact()) // of lines that came from a compacted part
-	closeTestService(t, s)
-	s = newTestService(t, o)
-	wantLines(t, "compacted again", s, before)
-}
-
 func tellStoryWithoutKey(t *testing.T, s *service) {
 	t.Helper()
 	for range 5 {
@@ -394,40 +324,5 @@ func tellStoryWithoutKey(t *testing.T, s *service) {
 		v := mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
 		mustAct(t, s, mustAct(t, s, v, 0, resetAction), 0, completeAction)
 		mustCreate(t, s, "pair")
-	}
-}
-
-// TestCompactionBesideChanges compacts while tasks are created and ended.
-func TestCompactionBesideChanges(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	o := serviceTest{dir: t.TempDir(), extra: storyTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
-	s := openTestService(t, o)
-	done := make(chan error)
-	go func() {
-		for range 5 {
-			if err := s.store.compact(); err != nil {
-				done <- err
-				return
-			}
-		}
-		close(done)
-	}()
-	for i := 0; ; i++ {
-		mustAct(t, s, mustCreate(t, s, "pair"), 0, completeAction)
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
-		default:
-			continue
-		}
-		break
-	}
-	before := lines(s)
-	closeTestService(t, s)
-	if after := lines(newTestService(t, o)); after != before {
-		t.Error("after the restart the store is another")
 	}
 }

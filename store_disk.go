@@ -5,10 +5,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -49,8 +51,7 @@ type diskFile interface {
 // osDisk is the real file system.
 type osDisk struct{}
 
-// osFile is an open file of osDisk. Its errors name the file by its name in use, not
-// as it was created.
+// osFile is an open file of osDisk. Its errors name the file by its name in use, not as it was created.
 type osFile struct {
 	*os.File
 	name string
@@ -144,4 +145,109 @@ func (j *journal) watched(op func() error) error {
 		j.o.log.Info("the disk has written again", "dir", j.o.dir)
 	}
 	return err
+}
+
+// The lock of a data directory: flock on a file. The file holds the pid of the process that has the lock. The lock ends
+// with its process; the file stays.
+
+const lockName = "lock"
+
+// storeLock is a lock that is held.
+type storeLock struct{ file, dir *os.File }
+
+func (d osDisk) lock(name string) (_ dirLock, err error) {
+	f, err := openRegular(name, os.O_RDWR|os.O_CREATE|noFollow)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	info, err := f.Stat()
+	if err == nil {
+		err = untilError(func() error { return checkOwn("open", name, info) }, func() error { return lockFile(f) })
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = lockHeld(filepath.Dir(name), f)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if now, gone := os.Stat(name); gone != nil || !os.SameFile(now, info) { // removed by somebody since it was opened
+		f.Close()
+		return d.lock(name)
+	}
+	if err = checkLockText(f); err != nil {
+		return nil, err
+	}
+	dir, err := openDir(filepath.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	l := &storeLock{file: f, dir: dir}
+	l.write(fmt.Sprintln(os.Getpid()))
+	return l, nil
+}
+
+func (l *storeLock) syncDir() error { return syncNames(l.dir) }
+
+// lockSyntax is the text of a lock: a pid or nothing; or zeros where a crash of the machine lost that.
+var lockSyntax = compiled(`^(\d{0,10}\n?|\x00{1,11})$`)
+
+const lockSize = 64 // bytes, more than a lock has
+
+// checkLockText returns an error if a file holds what no lock does: so it belongs to another program.
+func checkLockText(f *os.File) error {
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, lockSize))
+	if err == nil && !lockSyntax().Match(text) {
+		err = &fs.PathError{Op: "lock", Path: f.Name(), Err: errors.New(
+			"it does not hold a process id, so it is not a lock of stepwell; move it away, or use another data directory")}
+	}
+	return err
+}
+
+// Close releases the lock and removes the pid. Closing the file alone would leave the
+// lock to a child that has been forked and not yet closed its copy.
+func (l *storeLock) Close() error {
+	l.dir.Close()
+	if readLock(io.NewSectionReader(l.file, 0, lockSize)) == os.Getpid() {
+		l.write("")
+	}
+	unlockFile(l.file)
+	return l.file.Close()
+}
+
+// write writes the pid for the error message of the next process that tries. It ignores errors: a full disk must not keep
+// a store from being opened.
+func (l *storeLock) write(text string) {
+	l.file.Truncate(0)
+	l.file.WriteAt([]byte(text), 0)
+}
+
+func lockHeld(dir string, lock io.Reader) error {
+	if pid := readLock(lock); pid != 0 {
+		return fmt.Errorf("data directory %s is in use by process %d", dir, pid)
+	}
+	return fmt.Errorf("data directory %s is in use by another process", dir)
+}
+
+// readLock returns the pid in a lock file; 0 for none.
+func readLock(f io.Reader) int {
+	text, _ := io.ReadAll(io.LimitReader(f, lockSize))
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // 0 on error
+	return pid
+}
+
+// takeDir makes a data directory if it is missing, and locks it.
+func takeDir(o *journalOptions) (dirLock, error) {
+	if err := o.fs.makeDir(o.dir); err != nil {
+		return nil, fmt.Errorf("make data directory %s: %w", o.dir, err)
+	}
+	lock, err := o.fs.lock(storePath(o.dir, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory %s: %w", o.dir, err)
+	}
+	return lock, nil
 }

@@ -1,8 +1,7 @@
 package main
 
-// The event log: the newest transitions of all tasks and steps, in the order of
-// the journal, and the followers that read it. None of it is stored: a start
-// rebuilds the log from the tasks' own logs.
+// The event log: the newest transitions of all tasks and steps, in the order of the journal, and the followers that
+// read it. None of it is stored: a start rebuilds the log from the tasks' own logs.
 
 import (
 	"cmp"
@@ -31,8 +30,7 @@ type move struct {
 	published *domainEvent // in the log of domain events; else nil
 }
 
-// moveMaker makes moves from what an observer sees while a record is
-// applied.
+// moveMaker makes moves from what an observer sees while a record is applied.
 type moveMaker struct {
 	seq     uint64
 	started instant // start of the attempt, if the record starts one
@@ -108,7 +106,7 @@ type eventLog struct {
 // close ends all followers.
 func (l *eventLog) close() { l.closing.Do(func() { close(l.closed) }) }
 
-// append (hot path: BenchmarkEventLog) appends a move, and drops the oldest records to make room.
+// append (hot path: BenchmarkFollowers) appends a move, and drops the oldest records to make room.
 func (l *eventRing) append(m move) {
 	l.bytes += m.size()
 	for l.held > 0 && (l.held >= l.keep || l.bytes > maxDomainBytes) && l.ring[l.head].seq != m.seq {
@@ -129,7 +127,6 @@ func (m *move) size() int {
 	return len(m.published.payload)
 }
 
-// dropRecord drops the oldest record.
 func (l *eventRing) dropRecord() {
 	l.lost = l.ring[l.head].seq
 	l.gone = max(l.gone, l.lost)
@@ -193,8 +190,7 @@ func (l *eventLog) taskDropped(tpl *template, lastSeq uint64) {
 	}
 }
 
-// missing returns the last sequence whose moves may be missing when a store is
-// read from a compacted part written now.
+// missing returns the last sequence whose moves may be missing when a store is read from a compacted part written now.
 func (l *eventRing) missing() uint64 { return max(l.gone, l.dropped) }
 
 // Rebuilding the event log while a store is read: from the records as they are applied, and before them from the logs in
@@ -209,7 +205,6 @@ func (x *eventExtent) members(c *memberCoder) {
 	nonzero(c, "domain_gone", &x.domainGone)
 }
 
-// extentLocked returns the extent of the log as it is.
 func (l *eventLog) extentLocked() eventExtent {
 	return eventExtent{l.missing(), l.domain.lost, l.domain.missing()}
 }
@@ -253,8 +248,7 @@ func (l *eventRing) takeOver(moves []move, seq uint64) (rest []move) {
 	return moves
 }
 
-// lineReplay observes the replay of a task's line for the figures and the
-// event log.
+// lineReplay observes the replay of a task's line for the figures and the event log.
 type lineReplay struct {
 	figures replayer
 	keeper  *moveCollector
@@ -294,9 +288,8 @@ func (r *lineReplay) keep(m move) {
 	}
 }
 
-// Followers: a follower reads the event log as far as it is durable. It reports
-// all transitions of a record in order; only the last has the id, so that a
-// client that reconnects mid-record receives the whole record again.
+// Followers: a follower reads the event log as far as it is durable. It reports all transitions of a record in order;
+// only the last has the id, so that a client that reconnects mid-record receives the whole record again.
 
 // eventBatch is how many moves a follower takes under the store's lock at a time, and eventLook how many it looks at.
 const (
@@ -309,8 +302,7 @@ const eventTextBytes = 32 << 10
 
 var eventBatches = sync.Pool{New: func() any { return new([eventBatch]event) }}
 
-// eventFilter selects events; empty members select all, except that domain events are only
-// selected by their kind.
+// eventFilter selects events; empty members select all, except that domain events are only selected by their kind.
 type eventFilter struct {
 	task      uuid
 	namespace string
@@ -324,7 +316,6 @@ const (
 	domainKind = "domain"
 )
 
-// selects reports whether the filter selects a move.
 func (f *eventFilter) selects(m *move) bool {
 	return (f.task.isZero() || f.task == m.task) && (f.namespace == "" || f.namespace == m.tpl.namespace) &&
 		(f.kind == "" || m.published != nil || m.step.isZero() == (f.kind == taskKind))
@@ -347,9 +338,8 @@ type follower struct {
 	next   uint64 // number of the next move to read
 }
 
-// follow returns a follower from a sequence on; from 0 it begins with the
-// oldest move held. If the log does not reach back to the sequence, it begins
-// with the oldest and has missed moves.
+// follow returns a follower from a sequence on; from 0 it begins with the oldest move held. If the log does not reach
+// back to the sequence, it begins with the oldest and has missed moves.
 func (l *eventLog) follow(filter eventFilter, after uint64) (*follower, error) {
 	s := l.store
 	s.mu.Lock()
@@ -385,8 +375,7 @@ func (l *eventLog) followAgain(filter eventFilter, id string) (f *follower, afte
 
 func (f *follower) numbers() lives { return f.log.store.lives }
 
-// followNow returns a follower from the newest durable record on, and the
-// sequence of that.
+// followNow returns a follower from the newest durable record on, and the sequence of that.
 func (l *eventLog) followNow(filter eventFilter) (*follower, uint64, error) {
 	now := l.store.journal.groups.published.Load()
 	f, err := l.follow(filter, now)
@@ -504,7 +493,6 @@ func (l lives) appendEventID(b []byte, seq uint64) []byte {
 	return append(l.append(append(b, "id: "...), seq), '\n')
 }
 
-// appendJSON appends the data of an event.
 func (e *event) appendJSON(b []byte) []byte {
 	from, to := e.states()
 	o := jsonWriter{b: append(b, '{')}
@@ -533,8 +521,7 @@ func (e *event) appendJSON(b []byte) []byte {
 	return append(o.b, '}')
 }
 
-// states returns the names of the states before and after the move; from is ""
-// for a new task or step.
+// states returns the names of the states before and after the move; from is "" for a new task or step.
 func (m *move) states() (from, to string) {
 	names := stepStateNames[:]
 	if m.step.isZero() {

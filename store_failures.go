@@ -1,8 +1,7 @@
 package main
 
-// The failing steps by failure group: how many tasks each group has, and which. They follow from
-// the tasks, so nothing of it is on disk: it is notified of each transition, and at a start of each task that
-// may have failing steps.
+// The failing steps by failure group: how many tasks each group has, and which. They follow from the tasks, so nothing
+// of it is on disk: it is notified of each transition, and at a start of each task that may have failing steps.
 
 import (
 	"cmp"
@@ -72,12 +71,10 @@ func (x *slotTable) addFailures(sl *slot, t *task) {
 	}
 }
 
-// mayFail reports whether one of the steps may be failing.
 func (h *taskHeader) mayFail() bool {
 	return h.counts[stepInError]+h.counts[stepWaitingForRetry]+h.counts[stepPending] > 0
 }
 
-// failureGroup returns the group of a failing step.
 func (x *slotTable) failureGroup(f failedStep) failureGroup { return f.cause().group(&x.index.key) }
 
 // failureCount is the tasks of one group or several, each task counted once.

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -149,124 +148,6 @@ func checkFailureCounts(t testing.TB, got failureCounts, found []plainFailure, w
 	}
 }
 
-// failureWorld is a service whose tasks fail at random.
-type failureWorld struct {
-	t *testing.T
-	r *rand.Rand
-	o serviceTest
-	s *service
-}
-
-// failingTemplates have steps that fail for good, are retried, are set aside, and become stale.
-func failingTemplates() []string {
-	work := batchSteps("continue_on_failure", 10)
-	work[1].retry = `{"max_attempts":2,"backoff_base_ms":600000}`
-	isolated := batchSteps("isolate", 10)
-	for i := range work {
-		work[i].callable, isolated[i].callable = "Outside", "Outside"
-	}
-	return append(staleTemplates()[2:4], dlqTemplates[0], storyTemplates[1], testTemplate("batch", work...), testTemplate("isolated", isolated...))
-}
-
-// TestFailuresAtRandom does random things to failing tasks, with drops, packing, snapshots and restarts, and
-// compares the failure groups with a recount from all tasks.
-func TestFailuresAtRandom(t *testing.T) {
-	t.Parallel()
-	slowAndSequential(t)
-	for seed := range uint64(size(2, 6)) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			w := &failureWorld{t: t, r: rand.New(rand.NewPCG(seed, 3)), o: serviceTest{
-				dir: t.TempDir(), clock: newVirtualClock(testStart), extra: failingTemplates(),
-				config: func(c *Config) {
-					c.Store.Sync, c.Store.RetainFinishedCount, c.Events.Keep = "never", 2+int(seed), 10
-				},
-			}}
-			w.open()
-			for n := range 300 {
-				w.act()
-				settle(w.s)
-				if n%3 == 0 {
-					checkInvariants(t, w.s)
-				}
-				if t.Failed() {
-					break
-				}
-			}
-			closeTestService(t, w.s)
-		})
-	}
-}
-
-func (w *failureWorld) open() {
-	w.s = openTestService(w.t, w.o)
-	w.s.store.tasks.goneFloor = 1
-	checkInvariants(w.t, w.s)
-}
-
-// some returns a random task, or nil.
-func (w *failureWorld) some() *task {
-	l := w.s.store.list(&taskQuery{limit: 1000})
-	if len(l.tasks) == 0 {
-		return nil
-	}
-	listed := l.tasks[w.r.IntN(len(l.tasks))]
-	v, _, err := listed.listed(nil)
-	noError(w.t, err)
-	return must(w.s.store.view(v.id))(w.t)
-}
-
-// act does something to the service, which may refuse it.
-func (w *failureWorld) act() {
-	v := w.some()
-	switch n := w.r.IntN(40); {
-	case n < 8 || v == nil:
-		for range 4 { // which are dropped later
-			mustCreate(w.t, w.s, "noop")
-		}
-		mustCreate(w.t, w.s, []string{"error", "dlq", "pair", "batch", "isolated"}[w.r.IntN(5)])
-	case n < 30:
-		w.actOn(v, w.r.IntN(len(v.steps)))
-	case n < 31:
-		w.s.operator.cancelTask(w.t.Context(), v.id, taskActor{})
-	case n < 33:
-		if d := v.pendingLetter(); d != nil {
-			w.s.dlq.update(w.t.Context(), dlqEntryID(v.id, d.at, d.seq), &investigation{status: dlqCancelled}, nil)
-		}
-	case n < 37:
-		w.o.clock.(*virtualClock).advance(time.Duration(w.r.IntN(40)) * time.Minute)
-	case n < 39:
-		noError(w.t, w.s.store.compact())
-	default:
-		closeTestService(w.t, w.s)
-		w.open()
-	}
-}
-
-// actOn does something to a step.
-func (w *failureWorld) actOn(v *task, i int) {
-	q := completeAction
-	switch n := w.r.IntN(10); {
-	case n < 6 && v.steps[i].state == stepEnqueued:
-		q = stepRequest{action: actionFail, err: &stepError{
-			message:   fmt.Sprintf("%s %d", []string{"no order", "no funds for"}[w.r.IntN(2)], w.r.IntN(100)),
-			errorType: "refused", retryable: w.r.IntN(2) == 0,
-		}}
-	case n == 6:
-		q = resetAction
-	case n == 7:
-		q = resolveAction
-	case n == 8 && w.r.IntN(3) == 0:
-		q = cancelAction
-	case n == 9:
-		w.s.operator.adjust(w.t.Context(), v.id, v.stepID(i), &adjustment{maxAttempts: 1 + w.r.IntN(5)}, taskActor{})
-		return
-	case v.def(i).name == "split":
-		q.result = []byte(createBatches("w", 1+w.r.IntN(4)))
-	}
-	q.by, q.reason = "ops", "because"
-	w.s.operator.act(w.t.Context(), v.id, v.stepID(i), &q)
-}
-
 // failuresText returns what GET /v1/analytics/failures says, a line for each group.
 func failuresText(t *testing.T, s *service) string {
 	t.Helper()
@@ -373,27 +254,6 @@ func failingTasks(count int, message func(i int) string) (x *slotTable, tasks []
 		tasks = append(tasks, t)
 	}
 	return x, tasks, counted
-}
-
-// TestFailureMemory compares what failing steps count as with the memory that they take.
-func TestFailureMemory(t *testing.T) {
-	slowAndSequential(t)
-	const many = 100_000
-	x, tasks, counted := failingTasks(many, func(i int) string { return "no" })
-	before := heapBytes()
-	for now := heapBytes(); now < before-100_000; now = heapBytes() { // garbage of earlier tests goes
-		before = now
-	}
-	for _, task := range tasks {
-		x.addFailure(x.slotOf(task), task, 0)
-	}
-	each := (heapBytes() - before) / many
-	t.Logf("%d bytes a step, counted as %d", each, *counted/many)
-	if each > failingBytes*5/4 || each < failingBytes/2 || *counted/many != failingBytes {
-		t.Errorf("%d steps take %d bytes each; want about %d, counted as %d", many, each, failingBytes, *counted/many)
-	}
-	runtime.KeepAlive(x)
-	runtime.KeepAlive(tasks)
 }
 
 // TestFailuresCost checks that what a failing attempt costs does not grow with the failing steps that there are.
@@ -533,7 +393,7 @@ func TestFailureGroupsOfAStore(t *testing.T) {
 	check("after a second one", s)
 	var document bytes.Buffer
 	noError(t, s.store.export(s.store.cut(), &document))
-	if text := document.String(); !strings.Contains(text, `"failure_key":"`+key.String()+`"`) {
+	if text := document.String(); !strings.Contains(text, `"failure_key":"`+hex.EncodeToString(key[:])+`"`) {
 		t.Error("the state lacks the key")
 	}
 	closeTestService(t, s)
@@ -554,9 +414,9 @@ func TestFailureGroupsOfAStore(t *testing.T) {
 // TestFailureKeyOfAState reads states with a key that is none.
 func TestFailureKeyOfAState(t *testing.T) {
 	for member, want := range map[string]string{
-		`"failure_key":"` + testFailureKey.String() + `"`:   "",
-		`"failure_key":"` + testFailureKey.String() + `00"`: "is not a string of 64 hex digits",
-		`"failure_key":"` + strings.Repeat("g", 64) + `"`:   "is not a string of 64 hex digits",
+		`"failure_key":"` + hex.EncodeToString(testFailureKey[:]) + `"`:   "",
+		`"failure_key":"` + hex.EncodeToString(testFailureKey[:]) + `00"`: "is not a string of 64 hex digits",
+		`"failure_key":"` + strings.Repeat("g", 64) + `"`:                 "is not a string of 64 hex digits",
 		`"failure_key":7`: "is not a string",
 	} {
 		_, err := storeOf(&stateSource{document: strings.NewReader(`{"format":3,` + member + "}\n{\"end\":{}}\n")}, slog.New(slog.DiscardHandler))
@@ -582,16 +442,16 @@ func TestNobodySeesTheFailureKey(t *testing.T) {
 				continue
 			}
 			path = strings.NewReplacer("{$}", "", "{page...}", "tasks", "{task_uuid}", id, "{task_id}", id, "{id}", id).Replace(path)
-			if text := at.do("GET", prefix+path, "").body; strings.Contains(string(text), key.String()) {
+			if text := at.do("GET", prefix+path, "").body; strings.Contains(string(text), hex.EncodeToString(key[:])) {
 				t.Errorf("%s shows the key", row.pattern)
 			}
 			asked++
 		}
 	}
-	if strings.Contains(log.String(), key.String()) {
+	if strings.Contains(log.String(), hex.EncodeToString(key[:])) {
 		t.Error("the log has the key")
 	}
-	if !strings.Contains(string(s.do("GET", "/v1/backup", "").body), key.String()) || asked < 50 {
+	if !strings.Contains(string(s.do("GET", "/v1/backup", "").body), hex.EncodeToString(key[:])) || asked < 50 {
 		t.Errorf("a backup lacks the key, or only %d routes were asked", asked)
 	}
 }

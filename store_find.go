@@ -29,16 +29,6 @@ type failureText struct {
 	tasks int // that have it
 }
 
-// eachValue calls f with the label of each value by which a task is found.
-func (x *taskIndex) eachValue(by *creation, f func(label uint64)) {
-	if by.search == nil {
-		return
-	}
-	for path, value := range jsonMemberBytes(by.search) {
-		f(x.valueLabel(string(path), value))
-	}
-}
-
 // valueLabel returns the label of a value, which is the same for all its spellings.
 func (x *taskIndex) valueLabel(path string, value []byte) uint64 {
 	if value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 { // else it is spelled as normal has it
@@ -72,7 +62,6 @@ func (x *taskIndex) fail(in *trouble, text string) {
 	in.errors = append(in.errors, known)
 }
 
-// forgetErrors removes the errors of a task.
 func (x *taskIndex) forgetErrors(of *trouble) {
 	for _, e := range of.errors {
 		x.grow(-errorBytes)
@@ -237,7 +226,6 @@ type foundID struct {
 	step uuid // the id of a step that the task's creation names, in place of plus; else zero
 }
 
-// id returns the id.
 func (f foundID) id() uuid { return cmp.Or(f.step, f.task.plus(f.plus)) }
 
 // idWith returns the place, after the id of the task in a slot, of an id of it that begins or ends with some digits.

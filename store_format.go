@@ -12,34 +12,30 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 	"strconv"
 )
 
 const (
-	storeFormat = 3 // the newest version that is read, and the version written
+	storeFormat = 3 // the version that is read and written
 	sumName     = `,"sum":"`
-	sumTail     = sumName + `00000000"}`
 	recordHead  = `{"seq":`
 	recordWrite = `,"w":`
-
-	// formatCommit is the last commit that reads formats 1 and 2, which were in no release.
-	formatCommit = "19a02bb"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // appendSumTail ends a line whose bytes so far have this sum.
 func appendSumTail(dst []byte, sum uint32) []byte {
-	const digits = "0123456789abcdef"
-	dst = append(dst, sumName...)
-	for shift := 28; shift >= 0; shift -= 4 {
-		dst = append(dst, digits[sum>>shift&15])
-	}
-	return append(dst, "\"}\n"...)
+	var digits [4]byte
+	binary.BigEndian.PutUint32(digits[:], sum)
+	return append(hex.AppendEncode(append(dst, sumName...), digits[:]), "\"}\n"...)
 }
 
 // appendSum ends the line that begins at start of dst, and lacks its closing brace.
@@ -125,18 +121,7 @@ func (h *storeHeader) members(c *memberCoder) {
 }
 
 // sum passes over the checksum of a line that is read.
-func (c *memberCoder) sum() {
-	if c.reading {
-		c.member("sum")
-	}
-}
-
-// appendHeader appends the header of a file, without its closing brace.
-func appendHeader(dst []byte, h *storeHeader) []byte {
-	c := memberCoder{b: append(dst, '{')}
-	h.members(&c)
-	return c.b
-}
+func (c *memberCoder) sum() { c.skip("sum") }
 
 // readHeader reads the first line. It checks the format first: the lines of a newer format may be anything.
 func readHeader(line []byte) (h storeHeader, err error) {
@@ -144,19 +129,13 @@ func readHeader(line []byte) (h storeHeader, err error) {
 	switch err := json.Unmarshal(line, &f); {
 	case err != nil || f.Format <= 0:
 		return h, fmt.Errorf("it is not the header of a store, such as {\"format\":%d}", storeFormat)
-	case f.Format < storeFormat:
-		return h, oldFormat(fmt.Sprintf("it has format %d", f.Format))
-	case f.Format > storeFormat:
-		return h, otherFormat(fmt.Sprintf("it has format %d, and this version of stepwell reads formats up to %d", f.Format, storeFormat))
+	case f.Format != storeFormat:
+		return h, otherFormat(fmt.Sprintf("it has format %d, and this version of stepwell reads format %d", f.Format, storeFormat))
 	}
-	var c memberCoder
-	for c.again(line) {
-		h = storeHeader{}
-		h.members(&c)
-	}
+	h, err = readMembers(line, (*storeHeader).members)
 	switch {
-	case c.err != nil:
-		return h, c.err
+	case err != nil:
+		return h, err
 	case h.seq > maxStateCount || h.dropped > maxStateCount || h.tasks < 0:
 		return h, fmt.Errorf("its numbers must be integers from 0 to %d", maxStateCount)
 	}
@@ -171,11 +150,6 @@ type otherFormat string
 
 func (e otherFormat) Error() string { return string(e) }
 
-// oldFormat is that error for files of an earlier format.
-func oldFormat(what string) error {
-	return otherFormat(what + ", which was in no release: commit " + formatCommit + " of stepwell reads it")
-}
-
 // endLine is the last line of the compacted part.
 type endLine struct{ lines int } // between it and the header; -1 if it does not say
 
@@ -183,6 +157,9 @@ const endHead = `{"end":`
 
 func (e *endLine) members(c *memberCoder) {
 	var in memberCoder
+	if c.reading {
+		e.lines = -1
+	}
 	if c.enter("end", &in) {
 		number(&in, "lines", &e.lines)
 		c.leave(&in)
@@ -190,18 +167,9 @@ func (e *endLine) members(c *memberCoder) {
 	c.sum()
 }
 
-func readEnd(line []byte) (e endLine, err error) {
-	var c memberCoder
-	for c.again(line) {
-		e.lines = -1
-		e.members(&c)
-	}
-	return e, c.err
-}
-
 // lineWriter writes the lines of a compacted part.
 type lineWriter struct {
-	out   io.Writer
+	out   io.Writer // keeps its first error, as a bufio.Writer does
 	lines int
 	bytes int64
 	tail  [len(sumTail) + 1]byte
@@ -223,7 +191,155 @@ func (w *lineWriter) line(line []byte) error {
 
 // end writes the last line.
 func (w *lineWriter) end() error {
-	e, c := endLine{w.lines}, memberCoder{b: []byte{'{'}}
-	e.members(&c)
-	return w.line(c.b)
+	return w.line(appendMembers(nil, &endLine{w.lines}, (*endLine).members))
+}
+
+// The logs of tasks that are over, in memory: in a short form, from which each log can be restored exactly.
+
+// shortLog is a log in which bytes below 0x20, which a log does not have, stand for the
+// logWords and what comes after them. A log that cannot be shortened is kept as it is.
+type shortLog []byte
+
+// maxShortened is the longest log that is shortened: of a longer one most is text from outside.
+const maxShortened = 8 << 10
+
+// logWord is a text that most logs have.
+type logWord struct {
+	text string
+	then wordTail
+}
+
+// wordTail is the kind of text after a word.
+type wordTail uint8
+
+const (
+	thenAny  wordTail = iota // not shortened
+	thenTime                 // a number: its distance from the last time
+	thenSeq                  // a number: its distance from the last sequence
+)
+
+// logWords are the words, by their codes. Of two that a text begins with, the first that fits counts.
+var logWords = [...]logWord{
+	{`{"seq":`, thenSeq}, {`},{"seq":`, thenSeq}, {`,"at":`, thenTime},
+	{`,"kind":"created","template":"`, thenAny}, {`,"kind":"created"`, thenAny}, {`,"kind":"ran","step":`, thenAny},
+	{`,"kind":"started","step":`, thenAny}, {`,"kind":"ended","step":`, thenAny}, {`,"kind":"claimed","step":`, thenAny},
+	{`,"kind":"`, thenAny}, {`,"began":`, thenAny}, {`,"ok":false,"`, thenAny}, {`,"result":`, thenAny},
+	{`,"lease":"`, thenAny}, {`","until":`, thenTime}, {`","identity":"`, thenAny}, {`,"context":{`, thenAny},
+	{`,"initiator":"`, thenAny}, {`","correlation":"`, thenAny}, {`,"retry_at":`, thenTime}, {`,"worker":"`, thenAny},
+	{`,"error":{"message":"`, thenAny},
+}
+
+// mayHaveError reports whether the log in a short form may have the error of an attempt.
+func mayHaveError(l shortLog) bool {
+	return bytes.IndexByte(l, byte(len(logWords)-1)) >= 0 || bytes.Contains(l, []byte(`error":`))
+}
+
+// wordsAt lists the words by their fourth byte, which differs more than those before it.
+var wordsAt = func() (at [256][]byte) {
+	for k, w := range logWords {
+		at[w.text[3]] = append(at[w.text[3]], byte(k))
+	}
+	return at
+}()
+
+// wordEdges has the bytes at which a word may begin, and those that a log does not have.
+var wordEdges = func() (edges [256]bool) {
+	for b := range edges {
+		edges[b] = b < 0x20 || b == '"' || b == ',' || b == '{' || b == '}'
+	}
+	return edges
+}()
+
+// logCoder shortens a log, or restores one.
+type logCoder struct {
+	b    []byte
+	last [thenSeq + 1]int64 // the last number of each kind
+}
+
+// shorten appends a log in its short form, or as it is.
+func shorten(to, log []byte) []byte {
+	if len(log) > maxShortened {
+		return append(to, log...)
+	}
+	c := logCoder{b: to}
+	for i := 0; i < len(log); {
+		if wordEdges[log[i]] {
+			if n := c.word(log[i:]); n > 0 {
+				i += n
+				continue
+			}
+			if log[i] < 0x20 {
+				return append(to, log...)
+			}
+		}
+		n := 1
+		for i+n < len(log) && !wordEdges[log[i+n]] {
+			n++
+		}
+		c.b = append(c.b, log[i:i+n]...)
+		i += n
+	}
+	// A short form begins with the code of the first word, by which text recognizes it.
+	if len(log) == 0 || c.b[len(to)] != 0 {
+		return append(to, log...)
+	}
+	return c.b
+}
+
+// word shortens the word that a text begins with. It returns the length of the word with what comes after it; 0 if no
+// word fits.
+func (c *logCoder) word(text []byte) (n int) {
+	if len(text) < 4 {
+		return 0
+	}
+	for _, k := range wordsAt[text[3]] {
+		w := &logWords[k]
+		if len(text) < len(w.text) || string(text[:len(w.text)]) != w.text {
+			continue
+		}
+		if w.then == thenAny {
+			c.b = append(c.b, k)
+			return len(w.text)
+		}
+		if v, digits := leadingNumber(text[len(w.text):]); digits > 0 { // else it would not come back as it is
+			c.b = binary.AppendVarint(append(c.b, k), v-c.last[w.then])
+			c.last[w.then] = v
+			return len(w.text) + digits
+		}
+	}
+	return 0
+}
+
+func (l shortLog) text() []byte { return l.appendTo(nil) }
+
+func (l shortLog) appendTo(b []byte) []byte {
+	if len(l) == 0 || l[0] != 0 { // kept as it is
+		return append(b, l...)
+	}
+	c := logCoder{b: slices.Grow(b, 5*len(l))}
+	for i := 0; i < len(l); {
+		if l[i] >= 0x20 {
+			c.b, i = append(c.b, l[i]), i+1
+			continue
+		}
+		w := &logWords[l[i]]
+		c.b = append(c.b, w.text...)
+		i++
+		if w.then != thenAny {
+			v, n := binary.Varint(l[i:])
+			c.last[w.then] += v
+			c.b = strconv.AppendInt(c.b, c.last[w.then], 10)
+			i += n
+		}
+	}
+	return c.b
+}
+
+// shortenIn returns a log in its short form. It makes that in room, which it may replace.
+func shortenIn(room *[]byte, log []byte) shortLog {
+	if len(log) > maxShortened { // the room for one long log would stay that large
+		return bytes.Clone(log)
+	}
+	*room = shorten((*room)[:0], log)
+	return bytes.Clone(*room)
 }

@@ -56,7 +56,6 @@ func (s *store) readState(from *stateSource) error {
 	return nil
 }
 
-// storeOf returns a store in memory with a state.
 func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
 	s := unchangingStore(log)
 	return s, s.readState(state)
@@ -90,10 +89,10 @@ func importStore(o journalOptions, state *stateSource, log *slog.Logger) (*store
 		return nil, err
 	}
 	defer lock.Close()
-	if name, err := dirHolds(&o, append(oldNames12, storeName)); err != nil {
+	if there, err := dirHolds(&o, storeName); err != nil {
 		return nil, err
-	} else if name != "" {
-		return nil, fmt.Errorf("data directory %s already holds a store (%s): a state can only be imported into an empty one", o.dir, name)
+	} else if there {
+		return nil, fmt.Errorf("data directory %s already holds a store (%s): a state can only be imported into an empty one", o.dir, storeName)
 	}
 	s, err := spoolState(o, state, log)
 	if err == nil {

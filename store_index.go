@@ -23,7 +23,6 @@ type taskFilter struct {
 	created, updated, completed period
 }
 
-// selects reports whether the filter selects a template.
 func (f *taskFilter) selects(tpl *template) bool {
 	return (f.namespace == "" || f.namespace == tpl.namespace) && (f.name == "" || f.name == tpl.name) &&
 		(f.version == "" || f.version == tpl.version) && (f.text == "" ||
@@ -64,7 +63,6 @@ func newTaskIndex(resize func(by int64)) taskIndex {
 	}
 }
 
-// kind returns the kind of a task.
 func (x *taskIndex) kind(tpl *template, state taskState) slotKind {
 	n := x.numbers[tpl]
 	if n == 0 {
@@ -144,7 +142,9 @@ func (x *taskIndex) label(sl *slot, by *creation) []uint64 {
 	if sl.called = !by.correlation.isZero(); sl.called {
 		labels = append(labels, x.labelOf(labelCorrelation, string(by.correlation[:])))
 	}
-	x.eachValue(by, func(label uint64) { labels = append(labels, label) })
+	for path, value := range jsonMemberBytes(by.search) {
+		labels = append(labels, x.valueLabel(string(path), value))
+	}
 	x.grow(labelBytes * len(labels))
 	return slices.Clone(labels)
 }
@@ -216,7 +216,6 @@ func (x *slotTable) matcher(f *taskFilter) (m taskMatcher) {
 	return m
 }
 
-// matches reports whether the task at a place matches.
 func (m *taskMatcher) matches(at int) bool {
 	f, marks := m.filter, &m.tasks.marks[at]
 	if m.timed && (!f.created.has(marks.created) || !f.updated.has(marks.updated) ||
@@ -265,8 +264,7 @@ func (x *slotTable) blockedTasks() map[templateName]int {
 	return blocked
 }
 
-// figures returns everything that was counted, and the states, as of one
-// moment.
+// figures returns everything that was counted, and the states, as of one moment.
 func (s *store) figures() (*frozenFigures, stateCounts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

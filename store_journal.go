@@ -61,23 +61,18 @@ type journalOptions struct {
 	shows  *readProgress   // shows how much of the files was read; nil for none
 }
 
-// oldNames12 are the files of formats 1 and 2.
-var oldNames12 = []string{"journal.jsonl", "snapshot.jsonl", "journal.old.jsonl"}
-
 // journalFile is the file of a journal.
 type journalFile struct {
 	now func() instant // for lastSync
 
 	// Owned by the holder of the write turn, and before the flusher runs by its opener:
 	file     diskFile
-	end      int64  // of the records
-	last     uint64 // last sequence in the file
-	unsynced bool   // the file has bytes that are not synced
+	end      int64 // of the records
+	unsynced bool  // the file has bytes that are not synced
 
 	// Read by anybody:
 	bytes     atomic.Int64  // end
 	compacted atomic.Int64  // bytes of the compacted part
-	written   atomic.Uint64 // bytes of records since the start
 	syncs     atomic.Uint64 // since the start
 	lastSync  atomic.Int64
 }
@@ -117,7 +112,6 @@ type journalStatus struct {
 	snapshotBytes int64   // of the compacted part
 	lastSync      instant // 0 before the first
 	syncs         uint64  // since the start
-	bytesWritten  uint64  // of records, since the start
 	records       uint64  // appended since the start
 	backlog       int64   // bytes of records that are not on disk
 }
@@ -192,7 +186,6 @@ func (j *journal) open(l loader) error {
 	j.reader = r
 	j.of = storeOrigin{cmp.Or(r.header.store, j.of.id), cmp.Or(r.header.key, j.of.key)}
 	j.setFile(f, r.bytes, r.compacted)
-	j.newest.last = r.last
 	j.groups.begin(r.last)
 	return nil
 }
@@ -227,20 +220,17 @@ func (j *journal) settle(f diskFile, r *storeReader) error {
 	return j.lock.syncDir()
 }
 
-// create creates the file of a new store, in a directory that has none, also none of an earlier format.
+// create creates the file of a new store, in a directory that has none.
 func (j *journal) create() error {
-	name, err := dirHolds(&j.o, append(oldNames12, importName))
-	switch {
+	switch spooled, err := dirHolds(&j.o, importName); {
 	case err != nil:
 		return err
-	case name == importName:
-		return fmt.Errorf("an import was interrupted: run the import again, or remove %s", storePath(j.o.dir, name))
-	case name != "":
-		return oldFormat(name + " is of format 1 or 2")
+	case spooled:
+		return fmt.Errorf("an import was interrupted: run the import again, or remove %s", storePath(j.o.dir, importName))
 	}
 	header := &storeHeader{format: storeFormat, store: j.of.id, key: j.of.key}
 	f, size, err := writeStoreFile(&j.o, compactName, func(w *lineWriter) error {
-		return untilError(func() error { return w.line(appendHeader(nil, header)) }, w.end)
+		return untilError(func() error { return w.line(appendMembers(nil, header, (*storeHeader).members)) }, w.end)
 	}, diskFile.sync)
 	if err != nil {
 		return err
@@ -253,18 +243,16 @@ func (j *journal) create() error {
 	return nil
 }
 
-// dirHolds returns which of some files the data directory has; "" for none.
-func dirHolds(o *journalOptions, names []string) (string, error) {
-	for _, name := range names {
-		f, err := o.fs.open(storePath(o.dir, name))
-		if err == nil {
-			return name, f.Close()
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return "", err
-		}
+// dirHolds reports whether the data directory has a file.
+func dirHolds(o *journalOptions, name string) (bool, error) {
+	f, err := o.fs.open(storePath(o.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
-	return "", nil
+	if err == nil {
+		err = f.Close()
+	}
+	return err == nil, err
 }
 
 // nameStoreFile gives a file that was written and synced the name of the store.
@@ -292,19 +280,13 @@ func (f *journalFile) set(file diskFile, size, compacted int64) {
 
 // refusal returns why the journal takes no records, or nil.
 func (j *journal) refusal() *failure {
-	broken, closed := j.groups.ended()
-	var f *failure
-	switch {
+	switch broken, closed := j.groups.ended(); {
 	case broken != nil:
-		f = failf(unavailable, "the store has failed: %s", brokenWord(broken))
-		f.cause = broken
+		return refusedFor(retryAfterBroken, broken, "the store has failed: %s", brokenWord(broken))
 	case closed:
-		f = failf(unavailable, "the store is closed")
-	default:
-		return nil
+		return refusedFor(retryAfterBroken, nil, "the store is closed")
 	}
-	f.retryAfter = retryAfterBroken
-	return f
+	return nil
 }
 
 // brokenWord describes what failed, without paths of this machine.
@@ -324,7 +306,6 @@ func (j *journal) status() journalStatus {
 		snapshotBytes: j.newest.compacted.Load(),
 		lastSync:      instant(j.newest.lastSync.Load()),
 		syncs:         j.newest.syncs.Load(),
-		bytesWritten:  j.newest.written.Load(),
 		records:       j.groups.records.Load(),
 		backlog:       j.groups.backlog.Load(),
 	}
@@ -342,9 +323,8 @@ func (j *journal) status() journalStatus {
 // recordBytes returns the size of the records after the compacted part.
 func (j *journal) recordBytes() int64 { return j.newest.bytes.Load() - j.newest.compacted.Load() }
 
-// close writes and syncs what remains, releases the waiting callers, and
-// unlocks the directory. Compactions must have ended. The error is that of the
-// last write; further calls return the same.
+// close writes and syncs what remains, releases the waiting callers, and unlocks the directory. Compactions must have
+// ended. The error is that of the last write; further calls return the same.
 func (j *journal) close() error {
 	j.once.Do(func() {
 		j.groups.close()
@@ -369,7 +349,6 @@ func (f *journalFile) write(buf []byte) error {
 	f.unsynced = true
 	f.end += int64(len(buf))
 	f.bytes.Store(f.end)
-	f.written.Add(uint64(len(buf)))
 	return nil
 }
 

@@ -31,8 +31,7 @@ type storedLetters struct {
 	counts [dlqReasons][dlqStatuses]int
 }
 
-// took returns how long the entry took to leave Pending; never negative, even
-// if the clock was set back.
+// took returns how long the entry took to leave Pending; never negative, even if the clock was set back.
 func (d *deadLetter) took() time.Duration { return max(d.resolved.sub(d.at), 0) }
 
 // letterRow returns the row of one of a task's entries.
@@ -87,13 +86,6 @@ func (d *storedLetters) remove(sl *slot) {
 	}
 }
 
-func (d *storedLetters) find(id uuid) (dlqRow, bool) {
-	if r := d.byID[id]; r != nil {
-		return *r, true
-	}
-	return dlqRow{}, false
-}
-
 // dlqFilter selects entries; nil, empty and zero members select all.
 type dlqFilter struct {
 	status          *dlqStatus
@@ -105,7 +97,6 @@ type dlqFilter struct {
 	made            period
 }
 
-// selects reports whether the filter selects a row.
 func (d *storedLetters) selects(f *dlqFilter, r *dlqRow) bool {
 	return !r.id.isZero() && (f.status == nil || *f.status == r.status) && (f.reason == nil || *f.reason == r.reason) &&
 		(f.over == nil || *f.over == r.over) && (f.namespace == "" || f.namespace == r.tpl.namespace) && (f.name == "" || f.name == r.tpl.name) &&
@@ -122,8 +113,7 @@ var dlqWeights = [dlqReasons]float64{
 	dlqManual: 10,
 }
 
-// priority returns an entry's priority in the investigation queue at the
-// instant now.
+// priority returns an entry's priority in the investigation queue at the instant now.
 func (r *dlqRow) priority(now instant) float64 {
 	return dlqWeights[r.reason] + r.waited(now).Minutes()
 }
@@ -158,8 +148,7 @@ func (d *storedLetters) each(f *dlqFilter) iter.Seq[*dlqRow] {
 	}
 }
 
-// page returns one page of the letters that match, newest first, for each its task,
-// and how many match.
+// page returns one page of the letters that match, newest first, for each its task, and how many match.
 func (d *storedLetters) page(f dlqFilter, skip, limit int) (page []dlqRow, tasks []keptTask, total int) {
 	for r := range d.each(&f) {
 		if total++; total > skip && len(page) < limit {
@@ -177,8 +166,7 @@ type queuedLetter struct {
 	since instant // when the task came into the state
 }
 
-// queue returns one page of the pending letters that match, highest priority first, and how
-// many match.
+// queue returns one page of the pending letters that match, highest priority first, and how many match.
 func (d *storedLetters) queue(f dlqFilter, now instant, skip, limit int) (queue []queuedLetter, total int) {
 	type queued struct {
 		row      *dlqRow

@@ -17,8 +17,7 @@ const (
 	orderPriority                   // … the priority
 )
 
-// taskQuery asks for a page of the tasks that match a filter. The last in the order come
-// first, unless it is ascending.
+// taskQuery asks for a page of the tasks that match a filter. The last in the order come first, unless it is ascending.
 type taskQuery struct {
 	taskFilter
 	order       taskOrder
@@ -28,25 +27,19 @@ type taskQuery struct {
 	counted     bool // also count the tasks by state, whatever states the filter selects
 }
 
-// taskPlace is the place of a task in an order: its rank, and the sequence of its
-// creation.
+// taskPlace is the place of a task in an order: its rank, and the sequence of its creation.
 type taskPlace struct {
 	rank int64
 	seq  uint64
 }
 
-// compare compares places in the order of a query.
 func (q *taskQuery) compare(a, b taskPlace) int {
 	if q.ascending {
 		a, b = b, a
 	}
-	if a.rank != b.rank {
-		return cmp.Compare(b.rank, a.rank)
-	}
-	return cmp.Compare(b.seq, a.seq)
+	return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(b.seq, a.seq))
 }
 
-// rank returns the rank of a task in an order.
 func (m *taskMarks) rank(order taskOrder, state taskState) int64 {
 	switch {
 	case order == orderUpdated:
@@ -72,6 +65,7 @@ type taskList struct {
 // was when it was looked at. It is left out of the page if it no longer matches once all were looked at.
 type pageMaker struct {
 	q     *taskQuery
+	ids   map[uuid]bool // of the tasks to look at; nil for all
 	m     taskMatcher
 	walk  taskWalk
 	begun bool
@@ -110,13 +104,10 @@ func (s *store) count(f *taskFilter) int { return s.list(&taskQuery{taskFilter: 
 
 // matching returns a page of tasks in the order of creation, of some or, if ids is nil, of all.
 func (s *store) matching(q *taskQuery, ids map[uuid]bool) (page []placedTask) {
-	l := pageMaker{q: q, brief: true}
+	l := pageMaker{q: q, ids: ids, brief: true}
 	for more := true; more; {
 		s.locked(func() {
-			if ids != nil {
-				l.lookAt(&s.tasks, ids)
-			}
-			more = ids == nil && l.look(&s.tasks)
+			more = l.look(&s.tasks)
 			for _, p := range l.found[len(page):] {
 				sl := s.tasks.slotAt(p.seq)
 				page = append(page, placedTask{p, sl.id, sl.tpl})
@@ -126,22 +117,11 @@ func (s *store) matching(q *taskQuery, ids map[uuid]bool) (page []placedTask) {
 	return page
 }
 
-// lookAt looks at some tasks instead.
-func (l *pageMaker) lookAt(x *slotTable, ids map[uuid]bool) {
-	l.begin(x)
-	for id := range ids {
-		if sl, ok := x.find(id); ok && l.wants(x, sl) && (l.q.after == nil || l.q.compare(taskPlace{seq: sl.seq}, *l.q.after) > 0) {
-			l.found = append(l.found, taskPlace{seq: sl.seq})
-		}
-	}
-	sortPart(l.found, 0, l.q.limit, l.q.compare)
-	l.found = l.found[:min(len(l.found), l.q.limit)]
-}
-
 // begin prepares the walk. What the index has counted is not counted again.
 func (l *pageMaker) begin(x *slotTable) {
 	l.begun = true
 	l.m = x.matcher(&l.q.taskFilter)
+	l.m.simple = l.m.simple && l.ids == nil
 	var counts stateCount
 	l.walk.templates, counts = x.index.selected(&l.q.taskFilter)
 	l.walk.states, l.walk.newest = cmp.Or(l.q.states, anyState), !l.q.ascending
@@ -181,7 +161,7 @@ func (l *pageMaker) look(x *slotTable) bool {
 	}
 	enough := l.q.order == orderCreated && (l.brief || quick)
 	for at := range l.walk.batch(x) {
-		if !l.m.simple && !l.m.matches(at) {
+		if !l.m.simple && (l.ids != nil && !l.ids[x.marks[at].id] || !l.m.matches(at)) {
 			continue
 		}
 		if !l.m.simple {

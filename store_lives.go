@@ -40,35 +40,12 @@ func (l *life) members(c *memberCoder) {
 	c.sum()
 }
 
-// appendLine appends the line, without its closing brace.
-func (l *life) appendLine(b []byte) []byte {
-	c := memberCoder{b: append(b, '{')}
-	l.members(&c)
-	return c.b
-}
-
-func readLife(line []byte) (l life, err error) {
-	var c memberCoder
-	for c.again(line) {
-		l = life{}
-		l.members(&c)
+func readLife(line []byte) (life, error) {
+	l, err := readMembers(line, (*life).members)
+	if err == nil && (len(l.id) != lifeDigits || strings.Trim(l.id, "0123456789abcdef") != "" || l.from == 0) {
+		err = fmt.Errorf("a life must have an id of %d hexadecimal digits, and the number of its first record", lifeDigits)
 	}
-	if c.err == nil && (len(l.id) != lifeDigits || strings.Trim(l.id, "0123456789abcdef") != "" || l.from == 0) {
-		c.err = fmt.Errorf("a life must have an id of %d hexadecimal digits, and the number of its first record", lifeDigits)
-	}
-	return l, c.err
-}
-
-// newLife returns an id, which follows from a seed and the number of lives before, if there is a seed.
-func newLife(seed [32]byte, before int) string {
-	var id [lifeDigits / 2]byte
-	if seed == ([32]byte{}) {
-		rand.Read(id[:])
-	} else {
-		sum := hashOf(seed[:], strconv.AppendInt(nil, int64(before), 10))
-		copy(id[:], sum[:])
-	}
-	return hex.EncodeToString(id[:])
+	return l, err
 }
 
 // lives are the lives of a store, the oldest first.
@@ -93,12 +70,18 @@ func (l *lives) add(next life, last uint64) error {
 	return nil
 }
 
-// newID returns an id that no life has.
+// newID returns an id that no life has. It follows from a seed and the number of lives before, if there is a seed.
 func (l lives) newID(seed [32]byte) string {
 	for before := len(l); ; before++ {
-		id := newLife(seed, before)
-		if !slices.ContainsFunc(l, func(known life) bool { return known.id == id }) {
-			return id
+		var id [lifeDigits / 2]byte
+		rand.Read(id[:])
+		if seed != ([32]byte{}) {
+			sum := hashOf(seed[:], strconv.AppendInt(nil, int64(before), 10))
+			copy(id[:], sum[:])
+		}
+		text := hex.EncodeToString(id[:])
+		if !slices.ContainsFunc(l, func(known life) bool { return known.id == text }) {
+			return text
 		}
 	}
 }

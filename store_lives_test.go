@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 )
@@ -101,15 +100,6 @@ func heldNumbers(t *testing.T, h *testServer, task uuid) (id, tag, cursor, asOf 
 	return id, tag, cursor, asOf
 }
 
-// withHeader is do with one more header.
-func withHeader(h *testServer, method, path, body, name, value string) *answer {
-	h.t.Helper()
-	req := must(http.NewRequest(method, h.url+path, strings.NewReader(body)))(h.t)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(name, value)
-	return readAnswer(h.t, must(http.DefaultClient.Do(req))(h.t))
-}
-
 // TestNumbersOverRestarts gives back what a client holds: after plain restarts and compactions all of it counts as before.
 // After an import it does, too, up to its last number; what came after that is of another history.
 func TestNumbersOverRestarts(t *testing.T) {
@@ -140,11 +130,11 @@ func TestNumbersOverRestarts(t *testing.T) {
 		h.do("GET", "/v1/tasks?per_page=1&cursor="+cursor, "").want(status)
 		h.do("POST", "/v1/actions", fmt.Sprintf(`{"action":"cancel","reason":"r","filter":{"status":["pending"]},"dry_run":true,"as_of":%q}`, asOf)).want(status)
 		h.do("POST", "/v1/actions", `{"action":"cancel","reason":"r","filter":{"status":["pending"]},"dry_run":true,"as_of":2}`).want(200)
-		withHeader(h, "GET", "/v1/tasks/"+first.id.String(), "", "If-None-Match", firstTag).want(304)
+		h.do("GET", "/v1/tasks/"+first.id.String(), "", "If-None-Match: "+firstTag).want(304)
 		path := "/v1/tasks/" + first.id.String() + "/workflow_steps/" + first.stepID(0).String()
 		body := `{"action_type":"reset_for_retry","reason":"r","reset_by":"b"}`
-		withHeader(h, "PATCH", path, body, "If-Match", tag).want(412) // it is of another task
-		if a := withHeader(h, "PATCH", path, body, "If-Match", firstTag); a.status == 412 {
+		h.do("PATCH", path, body, "If-Match: "+tag).want(412) // it is of another task
+		if a := h.do("PATCH", path, body, "If-Match: "+firstTag); a.status == 412 {
 			t.Errorf("%s: the tag of an unchanged task: got %d, %s", when, a.status, a.body)
 		}
 	}

@@ -7,6 +7,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -51,7 +52,6 @@ func (t *task) published(i int, from, to stepState) *ending {
 	return nil
 }
 
-// publishedEvents returns the events that a move of a step publishes.
 func (t *task) publishedEvents(i int, from, to stepState, at instant, seq uint64) (events []*domainEvent) {
 	end := t.published(i, from, to)
 	if end == nil {
@@ -124,7 +124,6 @@ func (e *domainEvent) move() move {
 	return move{seq: e.seq, n: int32(e.n), at: e.at, task: e.task, tpl: e.tpl, published: e}
 }
 
-// event returns the event with a number that is held.
 func (l *domainLog) event(number uint64) *domainEvent { return l.move(number).published }
 
 // publish appends what a move of a step by a record publishes. A start finds no fast events again.
@@ -170,7 +169,6 @@ type subscription struct {
 	overtaken []deadNotice              // events that the log dropped before they were sent; not on disk yet
 }
 
-// number returns the number of a held event.
 func (l *domainLog) number(seq uint64, n int) (number uint64, held bool) {
 	for number = l.after(seq - 1); number < l.end() && l.event(number).seq == seq; number++ {
 		if l.event(number).n == n {
@@ -278,7 +276,6 @@ func (l *domainLog) overtake(m *move) {
 	}
 }
 
-// given returns the notice of an event that is given up.
 func (e *domainEvent) given(at instant, attempts int, problem string) deadNotice {
 	return deadNotice{e.task, e.seq, e.n, e.name, at, attempts, problem}
 }
@@ -442,11 +439,9 @@ const subscriberHead = `{"subscriber":`
 // linesLocked returns those lines, without their closing brace.
 func (l *domainLog) linesLocked() (lines [][]byte) {
 	for _, s := range l.subscriptions {
-		c := memberCoder{b: []byte{'{'}}
 		kept := *s
 		kept.done = max(s.done, l.lost) // what the log dropped is settled: the subscriber cannot get it
-		kept.members(&c)
-		lines = append(lines, c.b)
+		lines = append(lines, appendMembers(nil, &kept, (*subscription).members))
 	}
 	return lines
 }
@@ -460,21 +455,18 @@ func (s *subscription) members(c *memberCoder) {
 
 // subscriberLine loads such a line.
 func (l *restorer) subscriberLine(line []byte) error {
-	s := new(subscription)
-	var c memberCoder
-	for c.again(line) {
-		*s = subscription{}
-		s.members(&c)
-	}
-	if c.err == nil && (s.name == "" || l.s.events.domain.subscription(s.name) != nil) {
-		c.fail("subscriber", "missing, or of a second line")
-	}
+	s, err := readMembers(line, (*subscription).members)
 	order := func(a, b deadNotice) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n)) }
-	if c.err == nil && !slices.IsSortedFunc(s.dead, order) {
-		c.fail("dead", "not in the order of the events")
+	switch {
+	case err != nil:
+		return err
+	case s.name == "" || l.s.events.domain.subscription(s.name) != nil:
+		return errors.New(`member "subscriber": missing, or of a second line`)
+	case !slices.IsSortedFunc(s.dead, order):
+		return errors.New(`member "dead": not in the order of the events`)
 	}
-	l.s.events.domain.subscriptions = append(l.s.events.domain.subscriptions, s)
-	return c.err
+	l.s.events.domain.subscriptions = append(l.s.events.domain.subscriptions, &s)
+	return nil
 }
 
 // The deliveries of domain events to subscribers: those that are pending, made or given up.

@@ -11,13 +11,17 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -48,7 +52,6 @@ type storeReader struct {
 	lives     lives
 	compacted int64   // bytes of the header and the compacted part
 	last      uint64  // number of the last record
-	task      uuid    // of it; zero for none
 	at        instant // of the last record; 0 without one
 	bytes     int64   // without the torn end
 	torn      int64   // bytes of that
@@ -146,9 +149,6 @@ func (r *storeReader) readHeader(lines *lineReader) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", r.file, err)
 	}
-	if bytes.HasPrefix(line.text, []byte(`{"format":1,"product"`)) {
-		return oldFormat("it is a state document of format 1")
-	}
 	h, err := readHeader(line.text)
 	_, other := errors.AsType[otherFormat](err)
 	switch {
@@ -224,7 +224,7 @@ func (r *storeReader) addLife(line *checkedLine) error {
 
 // readEnd reads the last line of the compacted part, after n others.
 func (r *storeReader) readEnd(lines *lineReader, line *checkedLine, n int) error {
-	e, err := readEnd(line.text)
+	e, err := readMembers(line.text, (*endLine).members)
 	if err != nil {
 		return r.damaged(lines, err.Error(), "")
 	}
@@ -297,7 +297,6 @@ func (r *storeReader) beginLife(line *checkedLine) error {
 	return err
 }
 
-// passRecord passes a record on.
 func (r *storeReader) passRecord(lines *lineReader, line *checkedLine) error {
 	if line.seq > r.last+1 {
 		r.gap = true
@@ -310,7 +309,7 @@ func (r *storeReader) passRecord(lines *lineReader, line *checkedLine) error {
 	r.keepLine(line, !r.outside && writeBegan(line.seq, line.text) == line.seq)
 	err := r.loader.record(line)
 	if err == nil {
-		r.task, r.at = line.record.task, line.record.at
+		r.at = line.record.at
 	}
 	return err
 }
@@ -333,11 +332,7 @@ func (r *storeReader) keepLine(line *checkedLine, begins bool) {
 func (r *storeReader) keepBefore(lines *lineReader) string {
 	whole := "the records before it are whole"
 	if r.at != 0 {
-		whole += fmt.Sprintf(", up to record %d", r.last)
-		if !r.task.isZero() {
-			whole += fmt.Sprintf(" of task %s", r.task)
-		}
-		whole += " at " + r.at.zoned()
+		whole += fmt.Sprintf(", up to record %d at %s", r.last, r.at.zoned())
 	}
 	return fmt.Sprintf("%s: head -n %d %s > NEW/%s keeps them", whole, lines.number-1, r.path, storeName)
 }
@@ -423,7 +418,6 @@ type checkedLine struct {
 // lineBlockSize is about how many bytes of lines are decoded at a time.
 const lineBlockSize = 512 << 10
 
-// readAhead begins to read lines.
 func readAhead(src io.Reader, outside bool) *lineReader {
 	r := &lineReader{
 		blocks: make(chan *lineBlock, runtime.GOMAXPROCS(0)), unused: make(chan *lineBlock, 2+runtime.GOMAXPROCS(0)),
@@ -439,7 +433,6 @@ func (r *lineReader) stop() {
 	r.done.Wait()
 }
 
-// read reads all blocks.
 func (r *lineReader) read(src io.Reader, outside bool) {
 	var rest []byte
 	for b := (&lineBlock{}); b.err == nil; {
@@ -480,7 +473,6 @@ func (b *lineBlock) read(src io.Reader, rest []byte) []byte {
 	}
 }
 
-// decode checks and decodes the lines.
 func (b *lineBlock) decode() {
 	defer close(b.decoded)
 	b.lines, b.tasks, b.records, b.logs = b.lines[:0], b.tasks[:0], b.records[:0], b.logs[:0]
@@ -494,7 +486,6 @@ func (b *lineBlock) decode() {
 	}
 }
 
-// line checks and decodes a line.
 func (b *lineBlock) line(l *checkedLine) {
 	if b.outside {
 		l.text = bytes.TrimRight(l.text, "\r")
@@ -519,7 +510,6 @@ func (b *lineBlock) line(l *checkedLine) {
 	}
 }
 
-// recorded decodes a record.
 func (b *lineBlock) recorded(l *checkedLine) {
 	if l.seq = recordSeq(l.text); l.seq == 0 {
 		l.fault = "it has no sequence number"
@@ -624,4 +614,59 @@ func (r *lineReader) next() (*checkedLine, error) {
 			return l, nil
 		}
 	}
+}
+
+// `stepwell store check`: it reads a store as a start would, changes nothing, and reports what it found.
+
+// checkStoreFile reports on the file of a store. The error is why a start would refuse it. It takes no lock, so it works
+// beside the process that has it: what that appends meanwhile is not read.
+func checkStoreFile(o *journalOptions, path string, w io.Writer) error {
+	s, r, err := readStore(o, path)
+	if err != nil {
+		return fmt.Errorf("a start would refuse the store: %w", err)
+	}
+	fmt.Fprintf(w, "%s: %d bytes, of which %d are records; record %d is the last\n", path, r.bytes, r.bytes-r.compacted, r.last)
+	if r.torn > 0 {
+		fmt.Fprintf(w, "line %d: an unfinished write: a start cuts the last %d bytes off\n", r.tornLine, r.torn)
+	}
+	if n := len(r.lives); n > 0 {
+		fmt.Fprintf(w, "%s wrote it, the last one with store.sync = %q\n", counted(n, "process", "processes"),
+			cmp.Or(r.lives[n-1].sync, syncAlways.String()))
+	}
+	states := []string{}
+	for i, n := range s.counts().tasks {
+		if n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, taskState(i)))
+		}
+	}
+	tasks, _ := s.size()
+	fmt.Fprintf(w, "every record applies: %s (%s)\n", counted(tasks, "task", "tasks"), cmp.Or(strings.Join(states, ", "), "none"))
+	return nil
+}
+
+// readStore reads the file of a store into a store that must not be changed. It takes no lock and changes nothing.
+func readStore(o *journalOptions, path string) (*store, *storeReader, error) {
+	o.fs = cmp.Or(o.fs, diskFS(osDisk{}))
+	f, err := o.fs.open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	s := unchangingStore(o.log)
+	l := &restorer{s: s}
+	r, err := readStoreFile(o, f, path, l)
+	if err == nil {
+		err = l.finish(r)
+	}
+	if err == nil {
+		s.journal.of.id = cmp.Or(r.header.store, s.journal.of.id)
+	}
+	return s, r, err
+}
+
+// unchangingStore returns an empty store to read a state into, whatever the service keeps.
+func unchangingStore(log *slog.Logger) *store {
+	s := newStore(nil, log)
+	s.journal, s.events.domain.keep = closedJournal(), math.MaxInt
+	return s
 }

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -32,7 +33,7 @@ func sumLine(line string) string { return string(appendSum([]byte(line), 0)) }
 func compactedText(covered uint64) string {
 	var b bytes.Buffer
 	w := &lineWriter{out: &b}
-	w.line(appendHeader(nil, &storeHeader{format: storeFormat, store: testStoreID, key: testFailureKey, seq: covered}))
+	w.line(appendMembers(nil, &storeHeader{format: storeFormat, store: testStoreID, key: testFailureKey, seq: covered}, (*storeHeader).members))
 	for n := range covered {
 		w.line(fmt.Appendf(nil, `{"n":%d`, n+1))
 	}
@@ -121,10 +122,8 @@ func TestDirectoryStates(t *testing.T) {
 		{"lives", dir{storeName: compactedText(3) + life("0000000a", 4) + recordsText(4, 6, true) + life("0000000b", 7) + recordsText(7, 8, false)}, 8, ""},
 
 		{"an interrupted import", dir{importName: "{"}, 0, "an import was interrupted: run the import again, or remove " + testDir + "/import.jsonl.new"},
-		{"formats 1 and 2", dir{"journal.jsonl": "{"}, 0, "journal.jsonl is of format 1 or 2, which was in no release: commit " + formatCommit},
-		{"a snapshot of format 2", dir{"snapshot.jsonl": "{"}, 0, "snapshot.jsonl is of format 1 or 2"},
-		{"a format 2 in its place", dir{storeName: "{\"format\":2,\"journal\":\"stepwell\"}\n"}, 0, "line 1 (byte 0): it has format 2, which was in no release"},
-		{"a newer format", dir{storeName: "{\"format\":4,\"what\":\"ever\"}\n"}, 0, "line 1 (byte 0): it has format 4, and this version of stepwell reads formats up to 3"},
+		{"an earlier format", dir{storeName: "{\"format\":2,\"journal\":\"stepwell\"}\n"}, 0, "line 1 (byte 0): it has format 2, and this version of stepwell reads format 3"},
+		{"a newer format", dir{storeName: "{\"format\":4,\"what\":\"ever\"}\n"}, 0, "line 1 (byte 0): it has format 4, and this version of stepwell reads format 3"},
 		{"an empty file", dir{storeName: ""}, 0, "store.jsonl, line 0 (byte 0): the file is empty"},
 		{"no header", dir{storeName: recordsText(1, 3, false)}, 0, "line 1 (byte 0): it is not the header of a store"},
 		{"a header of another spelling", dir{storeName: "{\"format\":3}\n{\"end\":{}}\n"}, 0,
@@ -528,31 +527,6 @@ func (c *endingLoader) compacted(*checkedLine) error {
 
 func (c *endingLoader) record(*checkedLine) error { c.lines++; return nil }
 
-// BenchmarkRecovery reads a compacted part of 1,000,000 lines of 900 bytes from the system's cache.
-func BenchmarkRecovery(b *testing.B) {
-	const lines, size = 1_000_000, 900
-	o := diskOptions(nil)
-	o.dir, o.fs = b.TempDir(), osDisk{}
-	line := append([]byte(`{"pad":"`), bytes.Repeat([]byte("x"), size-len(sumTail)-10)...)
-	line = append(line, '"')
-	f, n, err := writeStoreFile(&o, storeName, func(w *lineWriter) error {
-		w.line(appendHeader(nil, &storeHeader{format: storeFormat, store: testStoreID}))
-		for range lines {
-			noError(b, w.line(line))
-		}
-		return w.end()
-	}, diskFile.sync)
-	noError(b, err)
-	noError(b, f.Close())
-	b.SetBytes(n)
-	b.ReportAllocs()
-	for b.Loop() {
-		f := must(os.Open(storePath(o.dir, storeName)))(b)
-		noError(b, (&storeReader{src: f, file: storeName, loader: blindLoader{}}).read())
-		f.Close()
-	}
-}
-
 // unevenLines returns lines of every length below a limit, and now and then one that is longer than another.
 func unevenLines(count, below, long int) (text []byte, lines [][]byte) {
 	for i := range count {
@@ -673,25 +647,6 @@ func droppingStore(t *testing.T) string {
 	return disk.files()[storeName]
 }
 
-// reopened returns the tasks that a store keeps when it is opened from its file.
-func reopened(t *testing.T, text string) (ids []uuid, err error) {
-	t.Helper()
-	files := map[string]string{}
-	if text != "" { // or there was none yet
-		files[storeName] = text
-	}
-	o := diskOptions(memDiskWith(testDir, files))
-	s, err := openStore(o, defaultKeptEvents, newVirtualClock(testStart), o.log)
-	if err != nil {
-		return nil, err
-	}
-	defer s.close()
-	s.mu.Lock()
-	checkRetention(t, s)
-	s.mu.Unlock()
-	return kept(&service{store: s}), nil
-}
-
 // TestStoreFileIsJSON checks that all lines are JSON, because people read them with jq.
 func TestStoreFileIsJSON(t *testing.T) {
 	text := droppingStore(t)
@@ -703,4 +658,23 @@ func TestStoreFileIsJSON(t *testing.T) {
 			t.Errorf("not JSON: %s", line)
 		}
 	}
+}
+
+func TestStoreLock(t *testing.T) {
+	o := diskOptions(nil)
+	o.dir, o.fs = t.TempDir(), osDisk{}
+	j, _ := mustOpen(t, o)
+	mustStore(t, j, 3)
+	_, err := openJournal(o, &gathered{})
+	want := fmt.Sprintf("data directory %s is in use by process %d", o.dir, os.Getpid())
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("second opener: got %v; want %s", err, want)
+	}
+	mustClose(t, j)
+	if text, err := os.ReadFile(filepath.Join(o.dir, lockName)); err != nil || len(text) != 0 {
+		t.Errorf("lock afterwards: got %q, %v; want it empty", text, err)
+	}
+	j, g := mustOpen(t, o)
+	checkContents(t, g, 3)
+	mustClose(t, j)
 }

@@ -6,8 +6,7 @@ package main
 //
 //	{"request":"…","task":"…","at":…}
 //
-// The request is the hash of caller, route and key, then that of the body; at is when the task
-// was created.
+// The request is the hash of caller, route and key, then that of the body; at is when the task was created.
 
 import (
 	"errors"
@@ -40,7 +39,6 @@ type requestIndex struct {
 	dropped []*keptRequest             // of dropped tasks, as dropped, and keys that were forgotten since
 	gone    int                        // number of keys of dropped tasks
 	flights map[replayKey]*requestMark // requests that are being answered
-	evicted uint64                     // keys of dropped tasks forgotten early since the start, because of their number
 	resize  func(by int64)             // notes that the keys of dropped tasks take so much more memory
 }
 
@@ -99,8 +97,7 @@ func (x *requestIndex) expired(r *keptRequest, now instant) bool {
 	return x.age > 0 && r.at.add(x.age) <= now
 }
 
-// forget drops the keys that are too old. It runs before each look-up, so
-// nothing else needs to.
+// forget drops the keys that are too old. It runs before each look-up, so nothing else needs to.
 func (x *requestIndex) forget(now instant) {
 	for _, queue := range []*[]*keptRequest{&x.aged, &x.dropped} {
 		for q := *queue; len(q) > 0 && (!x.holds(q[0]) || x.expired(q[0], now)); q = *queue {
@@ -129,29 +126,22 @@ func (x *requestIndex) keepDropped(r *keptRequest) {
 // evict forgets the keys of dropped tasks beyond their number.
 func (x *requestIndex) evict() {
 	for x.count > 0 && x.gone > x.count {
-		x.evicted += uint64(boolCount(x.holds(x.dropped[0])))
 		x.remove(x.dropped[0])
 		x.dropped = x.dropped[1:]
 	}
 }
 
-// limit sets the limits. Before that, nothing is forgotten.
-func (x *requestIndex) limit(l limits, now instant) {
-	x.limits = l
-	x.forget(now)
-	x.evict()
-}
-
-// keepUpTo sets how long the requests of a store that was just opened are kept.
+// keepUpTo sets how long the requests of a store that was just opened are kept. Before that, nothing is forgotten.
 func (x *requestIndex) keepUpTo(l limits) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.limit(l, x.clock.now())
+	x.limits = l
+	x.forget(x.clock.now())
+	x.evict()
 }
 
-// begin marks a request as being answered, until end is called
-// with the flight. If an earlier request with the key was answered, it returns
-// the task which that created instead, or why it cannot.
+// begin marks a request as being answered, until end is called with the flight. If an earlier request with the key was
+// answered, it returns the task which that created instead, or why it cannot.
 func (x *requestIndex) begin(m requestMark) (earlier uuid, flight *requestMark, err error) {
 	if m == (requestMark{}) {
 		return earlier, nil, nil
@@ -183,8 +173,7 @@ func droppedTask(id uuid) *failure {
 		message: fmt.Sprintf("the first request with this Idempotency-Key created task %s, which was dropped after its end", id)}
 }
 
-// end lets later requests with the key find this one's task. After a
-// reset a flight may be unknown; it is ignored then.
+// end lets later requests with the key find this one's task. After a reset a flight may be unknown; it is ignored then.
 func (x *requestIndex) end(flight *requestMark) {
 	if flight == nil {
 		return
@@ -206,24 +195,14 @@ func (d *keptRequest) members(c *memberCoder) {
 	nonzero(c, "at", &d.at)
 }
 
-// requestBatch is how many dropped requests are looked at under the lock at a time.
-const requestBatch = 256
-
-// writeLines passes the lines of the dropped requests that are still kept to add, without
-// their closing braces.
-func (x *requestIndex) writeLines(dropped []*keptRequest, add func(line []byte) error) error {
+// writeRequests passes the lines of dropped requests to add, without their closing braces. A start forgets those that were
+// forgotten since.
+func writeRequests(dropped []*keptRequest, add func(line []byte) error) error {
 	var buf []byte
-	for batch := range slices.Chunk(dropped, requestBatch) {
-		x.mu.Lock()
-		batch = slices.DeleteFunc(slices.Clone(batch), func(d *keptRequest) bool { return !x.holds(d) })
-		x.mu.Unlock()
-		for _, d := range batch {
-			c := memberCoder{b: append(buf[:0], '{')}
-			d.members(&c)
-			if err := add(c.b); err != nil {
-				return err
-			}
-			buf = c.b
+	for _, d := range dropped {
+		buf = appendMembers(buf[:0], d, (*keptRequest).members)
+		if err := add(buf); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -231,15 +210,13 @@ func (x *requestIndex) writeLines(dropped []*keptRequest, add func(line []byte) 
 
 // requestLine loads such a line.
 func (l *restorer) requestLine(line []byte) error {
-	d := new(keptRequest)
-	var c memberCoder
-	for c.again(line) {
-		*d = keptRequest{}
-		d.members(&c)
+	d, err := readMembers(line, (*keptRequest).members)
+	if err == nil && (d.key == replayKey{} || d.task.isZero() || d.at == 0) {
+		err = errors.New("the request of a dropped task must have its hash, task and time")
 	}
-	if c.err == nil && (d.key == replayKey{} || d.task.isZero() || d.at == 0) {
-		return errors.New("the request of a dropped task must have its hash, task and time")
+	if err != nil {
+		return err
 	}
-	l.s.requests.keepDropped(d)
-	return c.err
+	l.s.requests.keepDropped(&d)
+	return nil
 }

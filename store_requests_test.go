@@ -1,10 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net/http"
+	"math/rand/v2"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -14,68 +13,13 @@ import (
 	"time"
 )
 
-// TestIdempotencyKeysSurviveRestarts restarts with keys in the journal and in the
-// snapshot, of live and of ended tasks.
-func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
-	t.Parallel()
-	clock := newVirtualClock(testStart)
-	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates", clock: clock}
-	s := openTestService(t, o)
-	ids := map[string]uuid{}
-	for _, key := range []string{"old", "older"} {
-		ids[key] = mustReplay(t, s, key, uuid{}, false)
-		clock.advance(time.Hour)
-	}
-	must(s.operator.cancelTask(t.Context(), ids["old"], taskActor{}))(t)
-	noError(t, s.store.compact())
-	ids["new"] = mustReplay(t, s, "new", uuid{}, false)
-	for range 3 {
-		s = reopenTestService(t, s, o)
-		for key, id := range ids {
-			mustReplay(t, s, key, id, true)
-		}
-		if _, err := submitKeyed(t.Context(), s, "", "new", `{"namespace":"t","name":"diamond"}`); kindOf(err) != invalidFields {
-			t.Errorf("another body after a restart: got %v; want it refused", err)
-		}
-		noError(t, s.store.compact())
-	}
-	closeTestService(t, s)
-}
-
 // keyed sends a creation with an Idempotency-Key.
-func keyed(t *testing.T, s *testServer, path, body string, keys ...string) *answer {
-	t.Helper()
-	req := must(http.NewRequest("POST", s.url+path, strings.NewReader(body)))(t)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header["Idempotency-Key"] = keys
-	return send(t, req)
-}
-
-func send(t *testing.T, req *http.Request) *answer {
-	t.Helper()
-	resp := must(http.DefaultClient.Do(req))(t)
-	defer resp.Body.Close()
-	var b bytes.Buffer
-	must(b.ReadFrom(resp.Body))(t)
-	return &answer{t, resp.StatusCode, resp.Header, b.Bytes()}
+func keyed(s *testServer, path, body, key string) *answer {
+	s.t.Helper()
+	return s.do("POST", path, body, "Idempotency-Key: "+key)
 }
 
 const manualTask = `{"namespace":"t","name":"manual"}`
-
-func TestIdempotencyKeyForm(t *testing.T) {
-	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
-	for _, keys := range [][]string{
-		{""}, {" "}, {"a b"}, {"a\tb"}, {"\u00e4"}, {"\xff"}, {strings.Repeat("k", 256)}, {"a", "a"}, {"a", "b"},
-	} {
-		a := keyed(t, s, "/v1/tasks", manualTask, keys...).want(400)
-		if !strings.Contains(a.text("error.message"), "Idempotency-Key") {
-			t.Errorf("%q: got %s; want the header's name", keys, a.body)
-		}
-	}
-	for _, key := range []string{"!", "~", `"quoted"`, strings.Repeat("k", 255)} {
-		keyed(t, s, "/v1/tasks", manualTask, key).want(201)
-	}
-}
 
 // submitKeyed creates a task under a key, from a template of the namespace t.
 func submitKeyed(ctx context.Context, s *service, subject, key, body string) (*submitted, error) {
@@ -149,27 +93,22 @@ func TestIdempotencyKeysOfDroppedTasks(t *testing.T) {
 	s := open()
 	ids := map[string]string{}
 	for _, key := range []string{"a", "b", "c", "kept"} {
-		ids[key] = keyed(t, s, "/v1/tasks", body, key).want(201).text("task_uuid")
+		ids[key] = keyed(s, "/v1/tasks", body, key).want(201).text("task_uuid")
 	}
 	check := func(when string) {
 		t.Helper()
 		for _, key := range []string{"a", "b", "c"} {
 			for _, query := range []string{"", "?wait=1s"} {
-				a := keyed(t, s, "/v1/tasks"+query, body, key).want(410)
+				a := keyed(s, "/v1/tasks"+query, body, key).want(410)
 				if a.text("error.code") != "TASK_DROPPED" || a.text("error.task_uuid") != ids[key] ||
 					!strings.Contains(a.text("error.message"), ids[key]) || a.header.Get("Location") != "" {
 					t.Errorf("%s: got %v %s; want task %s told as dropped", when, a.header, a.body, ids[key])
 				}
 			}
-			keyed(t, s, "/v1/tasks", manualTask, key).want(422)
+			keyed(s, "/v1/tasks", manualTask, key).want(422)
 		}
-		if got := keyed(t, s, "/v1/tasks", body, "kept").want(201).text("task_uuid"); got != ids["kept"] {
+		if got := keyed(s, "/v1/tasks", body, "kept").want(201).text("task_uuid"); got != ids["kept"] {
 			t.Errorf("%s: got task %s; want %s", when, got, ids["kept"])
-		}
-		metrics := readMetrics(string(s.do("GET", "/metrics", "").body)).families
-		if got := fmt.Sprint(metrics["stepwell_idempotency_keys"].samples); got !=
-			"map[stepwell_idempotency_keys[[task dropped]]:3 stepwell_idempotency_keys[[task kept]]:1]" {
-			t.Errorf("%s: the metrics show %s", when, got)
 		}
 	}
 	check("at first")
@@ -200,12 +139,12 @@ func TestIdempotencyKeysOfDroppedTasks(t *testing.T) {
 	clock.advance(48*time.Hour - time.Microsecond)
 	check("just before their time is over")
 	clock.advance(time.Microsecond)
-	if got := keyed(t, s, "/v1/tasks", body, "a").want(201); got.header.Get("Idempotency-Replayed") != "" || got.text("task_uuid") == ids["a"] {
+	if got := keyed(s, "/v1/tasks", body, "a").want(201); got.header.Get("Idempotency-Replayed") != "" || got.text("task_uuid") == ids["a"] {
 		t.Errorf("got %v %s after its time; want a new task", got.header, got.body)
 	}
-	a := keyed(t, s, "/stepwell/tasks", body, "m").want(201).text("id")
+	a := keyed(s, "/stepwell/tasks", body, "m").want(201).text("id")
 	s.create(body)
-	m := keyed(t, s, "/stepwell/tasks", body, "m").want(410)
+	m := keyed(s, "/stepwell/tasks", body, "m").want(410)
 	if m.text("error.type") != "TaskDropped" || m.text("error.code") != "TASK_DROPPED" || m.text("error.task_id") != a {
 		t.Errorf("got %s at the mount point; want task %s told as dropped", m.body, a)
 	}
@@ -221,29 +160,10 @@ func TestIdempotencyKeysAreEvicted(t *testing.T) {
 	s.svc.store.mu.Unlock()
 	const body = `{"namespace":"t","name":"diamond"}`
 	for _, key := range []string{"evicted", "dropped", "kept"} {
-		keyed(t, s, "/v1/tasks", body, key).want(201)
+		keyed(s, "/v1/tasks", body, key).want(201)
 	}
-	keyed(t, s, "/v1/tasks", body, "dropped").want(410)
-	keyed(t, s, "/v1/tasks", body, "evicted").want(201)
-	const name = "stepwell_idempotency_keys_evicted_total"
-	// The last task has dropped that of "kept".
-	if got := readMetrics(string(s.do("GET", "/metrics", "").body)).families[name].samples[name+"[]"]; got != 2 {
-		t.Errorf("%v keys were forgotten early; want 2", got)
-	}
-}
-
-func TestIdempotencyScope(t *testing.T) {
-	s := newTestService(t, serviceTest{templates: "testdata/templates"})
-	seen := map[uuid]bool{}
-	for _, subject := range []string{"", "anna", "bert"} {
-		for _, key := range []string{"k", "K"} {
-			done := must(submitKeyed(t.Context(), s, subject, key, manualTask))(t)
-			if done.replayed || seen[done.task.id] {
-				t.Errorf("%q of %q: got task %s again; want a new one", key, subject, done.task.id)
-			}
-			seen[done.task.id] = true
-		}
-	}
+	keyed(s, "/v1/tasks", body, "dropped").want(410)
+	keyed(s, "/v1/tasks", body, "evicted").want(201)
 }
 
 // TestIdempotencyInFlight repeats a request while the first one waits: the
@@ -259,17 +179,17 @@ func TestIdempotencyInFlight(t *testing.T) {
 		answered <- err
 	}()
 	awaitWaiters(t, s.svc, 1)
-	a := keyed(t, s, "/v1/tasks", manualTask, "k").want(409)
+	a := keyed(s, "/v1/tasks", manualTask, "k").want(409)
 	if a.header.Get("Retry-After") != "1" || a.text("error.code") != "CONFLICT" {
 		t.Errorf("got %v %s; want a conflict with Retry-After", a.header, a.body)
 	}
-	keyed(t, s, "/v1/tasks", `{"namespace":"t","name":"diamond"}`, "k").want(422)
-	keyed(t, s, "/v1/tasks", manualTask, "other").want(201)
+	keyed(s, "/v1/tasks", `{"namespace":"t","name":"diamond"}`, "k").want(422)
+	keyed(s, "/v1/tasks", manualTask, "other").want(201)
 	cancel() // the client goes away
 	if err := <-answered; err != context.Canceled {
 		t.Errorf("got %v; want the cancellation", err)
 	}
-	if got := keyed(t, s, "/v1/tasks", manualTask, "k").want(201).header.Get("Idempotency-Replayed"); got != "true" {
+	if got := keyed(s, "/v1/tasks", manualTask, "k").want(201).header.Get("Idempotency-Replayed"); got != "true" {
 		t.Errorf("got Idempotency-Replayed %q; want true", got)
 	}
 	s.svc.store.mu.Lock()
@@ -302,7 +222,7 @@ func TestFlightOfAnotherWorld(t *testing.T) {
 func TestRequestIndexOfDroppedTasks(t *testing.T) {
 	const kept = 100
 	x, memory := newRequestIndex(), int64(0)
-	x.limit(limits{2 * kept, 24 * time.Hour}, testStart)
+	x.limits = limits{2 * kept, 24 * time.Hour}
 	x.resize = func(by int64) { memory += by }
 	mark := func(i int) requestMark { return requestMark{key: hashOf(fmt.Append(nil, i))} }
 	for i := range 100 * kept {
@@ -314,9 +234,8 @@ func TestRequestIndexOfDroppedTasks(t *testing.T) {
 	if n := len(x.aged); len(x.kept) != 3*kept || n > 2*kept+agesFloor {
 		t.Errorf("%d keys take %d entries", len(x.kept), n)
 	}
-	if x.gone != 2*kept || len(x.dropped) != 2*kept || x.evicted != 97*kept || memory != 2*kept*droppedRequestBytes {
-		t.Errorf("%d keys of dropped tasks take %d entries and %d bytes, %d were forgotten early", x.gone,
-			len(x.dropped), memory, x.evicted)
+	if x.gone != 2*kept || len(x.dropped) != 2*kept || memory != 2*kept*droppedRequestBytes {
+		t.Errorf("%d keys of dropped tasks take %d entries and %d bytes", x.gone, len(x.dropped), memory)
 	}
 	x.forget(testStart.add(25 * time.Hour))
 	if len(x.kept)+len(x.aged)+len(x.dropped)+x.gone != 0 || memory != 0 {
@@ -353,28 +272,6 @@ func TestIdempotencyRace(t *testing.T) {
 		if len(ids) != 1 || created != 1 {
 			t.Fatalf("got %d tasks, %d of them created; want one of each", len(ids), created)
 		}
-	}
-}
-
-// TestIdempotencyFailures expects failed requests not to be remembered.
-func TestIdempotencyFailures(t *testing.T) {
-	s := newTestServer(t, serviceTest{templates: "testdata/templates",
-		config: func(c *Config) { c.Tasks.MaxContextBytes = 100 }})
-	large := fmt.Sprintf(`{"namespace":"t","name":"manual","context":{"a":%q}}`, strings.Repeat("x", 100))
-	for _, tt := range []struct {
-		body string
-		want int
-	}{
-		{`{"namespace":"t","name":"manul"}`, 404},
-		{`{"namespace":"t","name":"manual","priority":"high"}`, 422},
-		{`{"namespace":"t"`, 400},
-		{`{"namespace":"t","name":"keyed"}`, 400},
-		{large, 413},
-	} {
-		keyed(t, s, "/v1/tasks", tt.body, "k").want(tt.want)
-	}
-	if got := keyed(t, s, "/v1/tasks", manualTask, "k").want(201).header.Get("Idempotency-Replayed"); got != "" {
-		t.Errorf("got Idempotency-Replayed %q; want none", got)
 	}
 }
 
@@ -480,31 +377,75 @@ func TestRequestMarks(t *testing.T) {
 	}
 }
 
-// TestRequestIndexMemory measures the memory of a key, without that of its task.
-func TestRequestIndexMemory(t *testing.T) {
-	slow(t)
-	const many, most = 100_000, 150
-	x := newRequestIndex()
-	before := heapBytes()
-	for i := range many {
-		x.insert(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1), testStart)
+// TestActs compares what operators did by a plain reading of all records with store.acts, and after a restart.
+func TestActs(t *testing.T) {
+	t.Parallel()
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{testTemplate("manual", stepSpec{name: "a", callable: "Outside"})}, config: retaining(40)}
+	s := openTestService(t, o)
+	r := rand.New(rand.NewPCG(5, 5))
+	for n := range 60 { // some of them are dropped
+		id := mustCreate(t, s, "manual").id
+		by := fmt.Sprintf("actor %d", r.IntN(3))
+		act := stepRequest{action: choose(r, actionFail, actionResolve, actionComplete), by: by, reason: fmt.Sprint("reason ", n),
+			result: []byte("1"), err: &stepError{message: "no", errorType: "E"}, who: taskActor{subject: "subject"}}
+		if r.IntN(4) > 0 {
+			_, _, err := s.operator.act(t.Context(), id, must(s.store.view(id))(t).stepID(0), &act)
+			noError(t, err)
+		}
+		o.clock.(*virtualClock).set(s.clock.now().add(time.Second))
 	}
-	each := (heapBytes() - before) / many
-	t.Logf("%d bytes a key", each)
-	if each > most {
-		t.Errorf("a key takes %d bytes; want at most %d", each, most)
+	settle(s)
+	check := func(when string) {
+		t.Helper()
+		want := map[string]bool{} // by reason
+		for _, sl := range s.store.tasks.slots {
+			if sl == nil {
+				continue
+			}
+			v := must(sl.task())(t)
+			for entry := range logEntries(v.log) {
+				if r := must(decodeRecord(entry))(t); r.kind == recOperator {
+					want[r.by+" "+r.reason] = true
+				}
+			}
+		}
+		all := must(s.store.acts(actQuery{}, nil))(t)
+		if len(want) == 0 || len(all) != len(want) {
+			t.Fatalf("%s: %d acts; want %d", when, len(all), len(want))
+		}
+		for i, a := range all {
+			if by, subject := a.first.who(); !want[by+" "+a.first.why()] || subject != "subject" || len(a.tasks) != 1 || a.steps != 1 {
+				t.Errorf("%s: unexpected act %+v", when, a)
+			}
+			if i > 0 && a.first.seq > all[i-1].first.seq {
+				t.Errorf("%s: act %d comes after an earlier one", when, i)
+			}
+		}
+		since := all[len(all)/2].first.at
+		for _, a := range must(s.store.acts(actQuery{since: since, actor: "actor 1"}, nil))(t) {
+			if by, _ := a.first.who(); by != "actor 1" || a.first.at <= since {
+				t.Errorf("%s: act of %s at %s; want those of actor 1 after %s", when, by, a.first.at.zoned(), since.zoned())
+			}
+		}
 	}
-	for i := range many {
-		x.drop(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1))
+	check("before a restart")
+	s.finish(t.Context())
+	s.close()
+	s = openTestService(t, o)
+	check("after a restart")
+}
+
+// BenchmarkActs asks for what operators did to 100,000 tasks, one act each: for all, for the newest 1,000, and for none.
+func BenchmarkActs(b *testing.B) {
+	svc, large := stuckService(b, 100_000, 20)
+	since := must(svc.store.acts(actQuery{}, nil))(b)[1000].first.at.zoned()
+	for b.Loop() {
+		for name, query := range map[string]string{"all": "", "newest": "?since=" + since, "none": "?since=2100-01-01T00:00:00Z"} {
+			large.ask(b, storedRequest{"/v1/audit" + query, name})
+		}
 	}
-	x.limit(limits{age: time.Hour}, testStart)
-	each = (heapBytes() - before) / many
-	t.Logf("%d bytes a key of a dropped task", each)
-	if each > droppedRequestBytes*5/4 {
-		t.Errorf("a key of a dropped task takes %d bytes; want about %d", each, droppedRequestBytes)
-	}
-	x.forget(testStart.add(time.Hour))
-	if len(x.kept)+len(x.aged)+len(x.dropped) != 0 {
-		t.Errorf("%d, %d and %d keys are left; want none", len(x.kept), len(x.aged), len(x.dropped))
+	for name := range large.times {
+		cpu, _ := percentiles(large.cpu[name])
+		b.ReportMetric(float64(cpu.Microseconds()), name+"-cpu-µs")
 	}
 }

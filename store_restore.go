@@ -28,7 +28,6 @@ type storedCommon struct {
 	before, after []byte
 }
 
-// read reads the line of a task.
 func (s *storedCommon) read(line []byte) (t storedTask) {
 	// The log is the largest part, and the last one: it need not be read to find the others.
 	head, log, _ := bytes.Cut(line, []byte(logHead))
@@ -158,7 +157,6 @@ func (l *restorer) taskLine(line []byte) error {
 	return l.task(&t)
 }
 
-// task loads a task.
 func (l *restorer) task(t *storedTask) error {
 	if t.err != nil {
 		return t.err
@@ -246,14 +244,12 @@ func (l *restorer) templateLine(line []byte) error {
 	if l.check != nil {
 		line = l.check.template(line)
 	}
-	var r record
-	var c memberCoder
-	for c.again(line) {
+	r, err := readMembers(line, func(r *record, c *memberCoder) {
 		c.text("hash", &r.hash)
 		c.raw("definition", &r.definition)
-	}
-	if c.err != nil {
-		return c.err
+	})
+	if err != nil {
+		return err
 	}
 	return l.template(&r)
 }
@@ -275,7 +271,6 @@ func (l *restorer) template(r *record) error {
 	return nil
 }
 
-// record loads one record.
 func (l *restorer) record(line *checkedLine) error {
 	s, r := l.s, line.record
 	if line.err != nil {

@@ -116,8 +116,7 @@ func (r *retention) droppedEarly(now instant) {
 	}
 }
 
-// The memory that a task takes besides its texts, in bytes, as measured: the values and its
-// entries in the indexes.
+// The memory that a task takes besides its texts, in bytes, as measured: the values and its entries in the indexes.
 const (
 	liveBytes  = 860
 	stepBytes  = 280
@@ -125,8 +124,7 @@ const (
 	labelBytes = 10 // of a tag, a value or another label
 )
 
-// weigh returns about how much memory an unfinished task takes. Its context and results are in
-// its log and in values.
+// weigh returns about how much memory an unfinished task takes. Its context and results are in its log and in values.
 func (t *task) weigh() int64 {
 	return liveBytes + stepBytes*int64(len(t.steps)) + int64(cap(t.log)+len(t.log))
 }
@@ -169,8 +167,7 @@ func (c *change) full() error {
 	return f
 }
 
-// nextDrop returns the task to drop next, or nil, and whether only the
-// lack of memory requires that.
+// nextDrop returns the task to drop next, or nil, and whether only the lack of memory requires that.
 func (r *retention) nextDrop(now instant) (next *slot, early bool) {
 	tasks := &r.store.tasks
 	for len(r.queue) > 0 {
@@ -193,8 +190,7 @@ func (r *retention) nextDrop(now instant) (next *slot, early bool) {
 	return nil, false
 }
 
-// dropFinished drops up to most tasks, and reports whether there may be more to
-// drop.
+// dropFinished drops up to most tasks, and reports whether there may be more to drop.
 func (c *change) dropFinished(most int) (more bool) {
 	s := c.s
 	for range most {
@@ -249,8 +245,7 @@ func (r *retention) keepUpTo(l limits, memory *quota) {
 	r.queue = r.finishedInOrder()
 }
 
-// dropDue drops one batch of the tasks beyond the limits. It returns when to
-// call it again; 0 means never.
+// dropDue drops one batch of the tasks beyond the limits. It returns when to call it again; 0 means never.
 func (r *retention) dropDue(now instant) (next instant, err error) {
 	more := false
 	_, err = r.store.update(func(c *change) error {

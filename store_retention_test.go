@@ -162,57 +162,6 @@ func TestMemoryOfTasks(t *testing.T) {
 	}
 }
 
-// TestRetentionAtRestart starts with other limits than before: a smaller one
-// takes effect, a larger one brings nothing back.
-func TestRetentionAtRestart(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
-	s := openTestService(t, o)
-	var ids []uuid
-	for range dropBatch + 20 {
-		ids = append(ids, mustCreate(t, s, "noop").id)
-	}
-	for i, limit := range []int{10, 1000, 0, 5} {
-		closeTestService(t, s)
-		o.config = retaining(limit)
-		s = openTestService(t, o)
-		o.clock.(*virtualClock).advance(time.Second)
-		if i == 0 || i == 3 {
-			ids = ids[len(ids)-limit:]
-		}
-		wantKept(t, s, ids...)
-	}
-	closeTestService(t, s)
-}
-
-// TestRetentionBesideCompaction drops tasks while the store is compacted: it does not wait for that, and the store opens
-// with what is left.
-func TestRetentionBesideCompaction(t *testing.T) {
-	slow(t)
-	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(300)}
-	s := openTestService(t, o)
-	var ids []uuid
-	create := func(n int) {
-		for range n {
-			ids = append(ids, mustCreate(t, s, "noop").id)
-		}
-	}
-	create(300)
-	compactAround(t, s.store, func() {
-		create(290)
-		if got, _ := s.store.size(); got != 300 {
-			t.Errorf("the store keeps %d tasks; want 300", got)
-		}
-	})
-	s = reopenTestService(t, s, o)
-	wantKept(t, s, ids[290:]...)
-	if got := s.store.retain.dropped; got != 290 {
-		t.Errorf("got %d tasks dropped; want 290", got)
-	}
-	closeTestService(t, s)
-}
-
 // TestDroppedMeanwhile ends attempts and retries of tasks that were dropped
 // meanwhile.
 func TestDroppedMeanwhile(t *testing.T) {

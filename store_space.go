@@ -152,9 +152,7 @@ func (j *journal) reserve(n int) error {
 	if !j.space.lacked(spaceAhead + int64(n)) {
 		return tryLater("no space is reserved for the change yet: nothing was changed")
 	}
-	f := failf(unavailable, "%s: nothing was changed", j.space.why())
-	f.retryAfter = retryAfterFull
-	return f
+	return refusedFor(retryAfterFull, nil, "%s: nothing was changed", j.space.why())
 }
 
 // behind returns an error while too much waits for the disk to take new work.

@@ -165,21 +165,6 @@ func testFullDisk(t *testing.T, plain bool) {
 	mustClose(t, j)
 }
 
-// TestJournalOpensOnFullDisk checks that what is stored can be read.
-func TestJournalOpensOnFullDisk(t *testing.T) {
-	disk := newMemDisk()
-	j, _ := mustOpen(t, diskOptions(disk))
-	mustStore(t, j, 3)
-	mustClose(t, j)
-	disk.setCapacity(1000)
-	j, g := mustOpen(t, diskOptions(disk))
-	checkContents(t, g, 3)
-	if err := j.reserve(0); kindOf(err) != unavailable {
-		t.Errorf("reserve: got %v; want unavailable", err)
-	}
-	mustClose(t, j)
-}
-
 // TestJournalReserveCatchesUp checks that records that come faster than the
 // flusher looks are not refused while there is space.
 func TestJournalReserveCatchesUp(t *testing.T) {

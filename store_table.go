@@ -140,17 +140,14 @@ func keepPlaces[T any](x *slotTable, column []T) []T {
 	return kept
 }
 
-// find returns the slot of the task with an id.
 func (x *slotTable) find(id uuid) (sl *slot, ok bool) {
 	sl, ok = x.byID[id]
 	return sl, ok
 }
 
-// slotOf returns the slot of a task.
 func (x *slotTable) slotOf(t *task) *slot { return x.slots[x.place(t.seq)] }
 
-// noteID keeps the greatest id. A task that gets new steps takes more ids
-// later, so the newest task need not have it.
+// noteID keeps the greatest id. A task that gets new steps takes more ids later, so the newest task need not have it.
 func (x *slotTable) noteID(id uuid) {
 	if bytes.Compare(id[:], x.lastID[:]) > 0 {
 		x.lastID = id
@@ -271,15 +268,12 @@ func (x *slotTable) eachLive(f func(t *task)) {
 	}
 }
 
-// eachUnsettledError calls f with a copy of every task that went to error
-// with a step in progress or waiting for a retry.
-func (x *slotTable) eachUnsettledError(f func(t *task)) error {
+// eachToResume calls f for every unfinished task, and with a copy of every task that went to error with a step in
+// progress or waiting for a retry, in the order of creation.
+func (x *slotTable) eachToResume(f func(t *task)) error {
 	for at, kind := range x.kinds {
-		if kind == 0 || kind.state() != taskError {
-			continue
-		}
 		sl := x.slots[at]
-		if sl.counts[stepInProgress]+sl.counts[stepWaitingForRetry] == 0 {
+		if kind == 0 || sl.live == nil && (kind.state() != taskError || sl.counts[stepInProgress]+sl.counts[stepWaitingForRetry] == 0) {
 			continue
 		}
 		t, err := x.taskOf(sl)

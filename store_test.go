@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -32,25 +35,6 @@ func tellStory(t *testing.T, s *service) {
 	mustAct(t, s, mustAct(t, s, v, 0, resetAction), 0, completeAction)
 	mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
 	must(s.operator.cancelTask(t.Context(), mustCreate(t, s, "pair").id, taskActor{subject: "someone"}))(t)
-}
-
-func TestRestart(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []string{"always", "never"} {
-		t.Run(mode, func(t *testing.T) {
-			o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates,
-				config: func(c *Config) { c.Store.Sync = mode }}
-			s := openTestService(t, o)
-			tellStory(t, s)
-			before := lines(s)
-			closeTestService(t, s)
-			s = newTestService(t, o)
-			wantLines(t, "after the restart", s, before)
-			if _, err := parseAndCreate(s, `{"namespace":"t","name":"pair","idempotency_key":"k1"}`); kindOf(err) != conflict {
-				t.Errorf("the same key after a restart: got %v; want a conflict", err)
-			}
-		})
-	}
 }
 
 func parseAndCreate(s *service, body string) (*task, error) {
@@ -86,57 +70,6 @@ func TestRedelivery(t *testing.T) {
 		}
 	}
 	closeTestService(t, s)
-}
-
-func TestIdentity(t *testing.T) {
-	strict := strings.Replace(testTemplate("strict", stepSpec{name: "a", callable: "builtin:noop"}), "always_unique", "strict", 1)
-	keyed := strings.Replace(testTemplate("keyed", stepSpec{name: "a", callable: "builtin:noop"}), "always_unique", "caller_provided", 1)
-	s := newTestService(t, serviceTest{extra: []string{strict, keyed, testTemplate("free", stepSpec{name: "a", callable: "builtin:noop"})}})
-	for _, tc := range []struct {
-		body string
-		want failureKind // internalFailure for none
-	}{
-		{`{"namespace":"t","name":"strict","context":{"a":1,"b":2}}`, internalFailure},
-		{`{"namespace":"t","name":"strict","context":{"b":2,"a":1}}`, conflict},
-		{`{"namespace":"t","name":"strict","context":{"a":1.0,"b":2}}`, internalFailure},
-		{`{"namespace":"t","name":"strict","context":{"a":1,"b":2},"idempotency_key":"k"}`, internalFailure},
-		{`{"namespace":"t","name":"strict","context":{"c":3},"idempotency_key":"k"}`, conflict},
-		{`{"namespace":"t","name":"keyed"}`, badRequest},
-		{`{"namespace":"t","name":"keyed","idempotency_key":"k"}`, internalFailure},
-		{`{"namespace":"t","name":"keyed","idempotency_key":"k"}`, conflict},
-		{`{"namespace":"t","name":"free"}`, internalFailure},
-		{`{"namespace":"t","name":"free"}`, internalFailure},
-		{`{"namespace":"t","name":"free","idempotency_key":"k"}`, internalFailure},
-		{`{"namespace":"t","name":"free","idempotency_key":"k"}`, conflict},
-	} {
-		if _, err := parseAndCreate(s, tc.body); kindOf(err) != tc.want || (err == nil) != (tc.want == internalFailure) {
-			t.Errorf("%s: got %v; want kind %d", tc.body, err, tc.want)
-		}
-	}
-}
-
-// TestDamageIsNamed flips a byte in the middle of the file.
-func TestDamageIsNamed(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	o := serviceTest{dir: dir, clock: newVirtualClock(testStart), extra: storyTemplates}
-	s := openTestService(t, o)
-	tellStory(t, s)
-	closeTestService(t, s)
-	name := dir + "/" + storeName
-	data := readFile(t, name)
-	at := bytes.Index(data, []byte(`"kind":"created"`)) + 9
-	data[at] ^= 1
-	writeFile(t, name, data)
-	_, err := openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, defaultKeptEvents, s.clock, s.log)
-	if err == nil {
-		t.Fatal("a damaged store was opened")
-	}
-	for _, word := range []string{"store.jsonl", "line 5", "head -n 4 "} {
-		if !strings.Contains(err.Error(), word) {
-			t.Errorf("got %q; want it to name %q", err, word)
-		}
-	}
 }
 
 func TestUnfitRecordsAreRefused(t *testing.T) {
@@ -238,128 +171,6 @@ func TestIDsGoOnAfterARestart(t *testing.T) {
 		greatest = max(last.stepID(1).String(), last.by.correlation.String())
 	}
 	closeTestService(t, s)
-}
-
-// TestCompactionAfterALoneTemplate restarts from a compacted part whose newest record is not about a
-// task, as after a crash between a new template and its first task.
-func TestCompactionAfterALoneTemplate(t *testing.T) {
-	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
-	s := openTestService(t, o)
-	mustCreate(t, s, "noop")
-	tpl, _ := s.templates.registry().get("t", "pair", "")
-	if _, err := s.store.update(func(c *change) error {
-		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
-		s.store.templates.keep(tpl)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	noError(t, s.store.compact())
-	closeTestService(t, s)
-	s = newTestService(t, o)
-	mustAct(t, s, mustCreate(t, s, "pair"), 0, completeAction)
-}
-
-// TestDropsFlippedBytes changes each byte of the file, or each seventh: it is refused with its line, or only the last
-// write is lost.
-func TestDropsFlippedBytes(t *testing.T) {
-	t.Parallel()
-	slowAndSequential(t)
-	text := droppingStore(t)
-	rest := text
-	for rest[strings.LastIndexByte(rest[:len(rest)-1], '\n')+1:] != "" && strings.Contains(rest[strings.LastIndexByte(rest[:len(rest)-1], '\n')+1:], recordWrite) {
-		rest = rest[:strings.LastIndexByte(rest[:len(rest)-1], '\n')+1]
-	}
-	rest = rest[:strings.LastIndexByte(rest[:len(rest)-1], '\n')+1] // without the last write
-	want := must(reopened(t, text))(t)
-	least := must(reopened(t, rest))(t)
-	for i := 0; i < len(text); i += size(7, 1) {
-		b := []byte(text)
-		b[i] ^= 1
-		got, err := reopened(t, string(b))
-		if err == nil && !slices.Equal(got, want) && !(i >= len(rest) && slices.Equal(got, least)) && i < len(rest) {
-			t.Fatalf("byte %d: the store keeps %v; want %v", i, got, want)
-		}
-		if err != nil && !strings.Contains(err.Error(), "store.jsonl, line ") {
-			t.Fatalf("byte %d: got %v; want it to name the line", i, err)
-		}
-	}
-}
-
-// TestDropsKillPoints stops the machine at each operation of a store that drops tasks, before,
-// during and after compactions. The store keeps the state after the last acknowledged creation,
-// or after a part of the next one.
-func TestDropsKillPoints(t *testing.T) {
-	t.Parallel()
-	for at := 1; ; at++ {
-		disk := newMemDisk()
-		disk.dieAt = at
-		states, err := dropUntilDeath(t, disk)
-		for _, keep := range [][2]bool{{false, false}, {false, true}, {true, false}, {true, true}} {
-			name := fmt.Sprintf("killed at operation %d, %v kept", at, keep)
-			got, err := reopened(t, disk.crash(keep[0], keep[1], nil).files()[storeName])
-			if err != nil {
-				t.Fatalf("%s: a start is refused: %v", name, err)
-			}
-			if !slices.ContainsFunc(states, func(s []uuid) bool { return slices.Equal(s, got) }) {
-				t.Fatalf("%s: the store keeps %v; want one of %v", name, got, states)
-			}
-		}
-		if err == nil {
-			if at < 30 {
-				t.Errorf("the scenario took %d operations; want more", at)
-			}
-			return
-		}
-	}
-}
-
-// dropUntilDeath creates tasks, of which two are kept, and compacts. It returns the
-// tasks that may be kept after the first error.
-func dropUntilDeath(t *testing.T, disk *memDisk) (states [][]uuid, err error) {
-	t.Helper()
-	c := newVirtualClock(testStart)
-	s, err := openStore(diskOptions(disk), defaultKeptEvents, c, diskOptions(disk).log)
-	if err != nil {
-		return [][]uuid{nil}, err
-	}
-	s.retain.keepUpTo(limits{count: 2}, &quota{most: 1 << 30})
-	ids, tpl := newIDSource(c, &[32]byte{}), mustParseTemplate(t, storyTemplates[1])
-	states = [][]uuid{nil}
-	for i := range 12 {
-		before := kept(&service{store: s})
-		id := ids.reserve(tpl.ids())
-		states = [][]uuid{before, append(slices.Clone(before), id)}
-		if err := createEnded(t, s, id, tpl); err != nil {
-			states = append(states, kept(&service{store: s}))
-			return states, err
-		}
-		states = [][]uuid{kept(&service{store: s})}
-		if i%4 != 3 {
-			continue
-		}
-		if err := s.compact(); err != nil {
-			return states, err
-		}
-	}
-	return states, s.close()
-}
-
-// createEnded creates a task that ends at once, and waits until it is durable.
-func createEnded(t *testing.T, s *store, id uuid, tpl *template) error {
-	t.Helper()
-	seq, err := s.update(func(c *change) error {
-		by := &creation{template: tpl.hash, context: []byte("{}")}
-		task, err := c.create(&record{kind: recCreated, task: id, created: by}, tpl)
-		if err != nil {
-			return err
-		}
-		return c.append(task, &record{kind: recRan, step: 0, startedAt: c.now, end: &ending{success: true}})
-	})
-	if err != nil {
-		return err
-	}
-	return s.journal.wait(t.Context(), seq)
 }
 
 // TestRetentionOnAClockThatGoesBack checks that an age limit drops nothing early if the clock
@@ -502,4 +313,159 @@ func kept(s *service) (ids []uuid) {
 		}
 	}
 	return ids
+}
+
+// TestRetentionByAge checks that tasks that finished too long ago are dropped
+// by the clock alone, without any change.
+func TestRetentionByAge(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, extra: storyTemplates, config: func(c *Config) {
+		c.Store.RetainFinishedCount, c.Store.RetainFinishedAgeHours = 0, 2
+	}})
+	ended := func() uuid { return settled(t, s, mustCreate(t, s, "noop").id).id } // before the clock moves
+	waiting, first := mustCreate(t, s, "pair").id, ended()
+	clock.advance(time.Hour)
+	second := ended()
+	clock.advance(time.Hour - time.Microsecond)
+	wantKept(t, s, waiting, first, second)
+	clock.advance(time.Microsecond)
+	wantKept(t, s, waiting, second)
+	clock.advance(48 * time.Hour)
+	wantKept(t, s, waiting)
+	third := ended()
+	clock.advance(3 * time.Hour)
+	wantKept(t, s, waiting)
+	if _, err := s.store.view(third); kindOf(err) != taskMissing {
+		t.Errorf("a dropped task: got %v; want not found", err)
+	}
+}
+
+// TestRetentionFreesIdentity checks that a dropped task can be created again.
+func TestRetentionFreesIdentity(t *testing.T) {
+	t.Parallel()
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(1)}
+	s := openTestService(t, o)
+	body := `{"namespace":"t","name":"noop","idempotency_key":"k"}`
+	for range 3 {
+		v := must(parseAndCreate(s, body))(t)
+		if _, err := parseAndCreate(s, body); kindOf(err) != conflict {
+			t.Errorf("while it is kept: got %v; want a conflict", err)
+		}
+		last := mustCreate(t, s, "noop")
+		if _, err := s.store.view(v.id); kindOf(err) != taskMissing {
+			t.Errorf("the task before the last: got %v; want not found", err)
+		}
+		s = reopenTestService(t, s, o)
+		wantKept(t, s, last.id)
+	}
+	closeTestService(t, s)
+}
+
+// TestLoadedLinesShareMemory loads lines one by one, as an import does: each takes little more than itself.
+func TestLoadedLinesShareMemory(t *testing.T) {
+	slowAndSequential(t)
+	const count = 200
+	svc := newTestService(t, serviceTest{extra: storyTemplates})
+	l := &restorer{s: newStore(svc.clock, slog.New(slog.DiscardHandler)), seq: maxStateCount}
+	for range count {
+		mustCreate(t, svc, "noop")
+	}
+	var lines [][]byte
+	for _, sl := range svc.store.tasks.slots {
+		lines = append(lines, sl.line())
+	}
+	for _, tpl := range svc.store.templates.byHash {
+		l.s.templates.keep(tpl)
+	}
+	before := liveHeap()
+	for _, line := range lines {
+		noError(t, l.taskLine(line))
+	}
+	if took := (liveHeap() - before) * 1e6 / count; took > 8<<10 {
+		t.Errorf("each of %d lines takes %.0f bytes; want at most %d", count, took, 8<<10)
+	}
+	runtime.KeepAlive(l)
+}
+
+// TestReadStoreTakesNoChanges reads the files of a store and ends a walk over its tasks, as an
+// export does: a change is refused at once and asks the disk for nothing.
+func TestReadStoreTakesNoChanges(t *testing.T) {
+	dir := t.TempDir()
+	closeTestService(t, openTestService(t, serviceTest{dir: dir}))
+	s := readTestStore(t, dir)
+	_, err := s.update(func(*change) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("got error %v; want a store that is closed", err)
+	}
+}
+
+// storedTaskLines returns the lines of tasks in many states, without their sums.
+func storedTaskLines(t *testing.T) (lines [][]byte) {
+	t.Helper()
+	s := eventWorld(t, serviceTest{clock: newVirtualClock(testStart)})
+	defer closeTestService(t, s)
+	for line := range bytes.Lines([]byte(exported(t, s))) {
+		if bytes.HasPrefix(line, []byte(taskHead)) {
+			lines = append(lines, cutSum(line))
+		}
+	}
+	if len(lines) < 10 {
+		t.Fatalf("got %d lines of tasks", len(lines))
+	}
+	return lines
+}
+
+// checkShort checks that a log comes back from its short form.
+func checkShort(t *testing.T, log []byte) (short shortLog) {
+	t.Helper()
+	var room []byte
+	short = shortenIn(&room, log)
+	if got := short.text(); !bytes.Equal(got, log) {
+		t.Fatalf("got %s; want %s", got, log)
+	}
+	return short
+}
+
+// TestShortLogs shortens logs of tasks, and logs that no task has.
+func TestShortLogs(t *testing.T) {
+	if len(logWords) > 0x20 || logWords[0].text != recordHead {
+		t.Errorf("got %d words; want 32 at most, with %s as the first", len(logWords), recordHead)
+	}
+	for _, line := range storedTaskLines(t) {
+		l := must(readTaskLine(line))(t)
+		if short := checkShort(t, l.log); l.counts == [stepStates]int{stepComplete: 4} && 2*len(short) > len(l.log) {
+			t.Errorf("got %d bytes for %d: %s", len(short), len(l.log), l.log)
+		}
+	}
+	const id, head = `01a206b4-ab5b-7576-be95-471a2111fe97`, `{"seq":1`
+	for _, log := range []string{
+		``, `{`, head, head + `","correlation":"` + id, head + `","correlation":"` + strings.ToUpper(id),
+		head + `","correlation":"` + strings.ReplaceAll(id, "-", "") + `"}`, head + "\x00",
+		head + `,"at":007,"at":0,"at":-1,"at":12345678901234567890`, `{"seq":007`, `{"seq":18446744073709551615`,
+		head + `,"lease":"` + strings.Repeat("A0", 16) + `,"lease":"` + strings.Repeat("a0", 16) + `,"lease":"x`,
+		head + `,"at":999999999999999999,"at":5,"at":1.5,"at":1e9,"at":`,
+		head + strings.Repeat("ü,{}\"", maxShortened),
+	} {
+		checkShort(t, []byte(log))
+	}
+}
+
+// TestShortLogsOfAnyText shortens logs whose bytes were changed at random.
+func TestShortLogsOfAnyText(t *testing.T) {
+	lines, r := storedTaskLines(t), rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		log := slices.Clone(must(readTaskLine(lines[r.IntN(len(lines))]))(t).log)
+		for range 1 + r.IntN(4) {
+			at := r.IntN(len(log))
+			switch r.IntN(3) {
+			case 0:
+				log[at] = byte(r.IntN(256))
+			case 1:
+				log = slices.Delete(log, at, min(at+r.IntN(9), len(log)))
+			default:
+				log = slices.Insert(log, at, []byte(logWords[r.IntN(len(logWords))].text)...)
+			}
+		}
+		checkShort(t, log)
+	}
 }

@@ -54,7 +54,6 @@ func (sl *slot) kept(now instant) keptTask {
 	return keptTask{ended: sl, at: now}
 }
 
-// whole returns the task in a slot with its steps.
 func (sl *slot) whole() keptTask {
 	if sl.live != nil {
 		return keptTask{live: sl.live.clone()}
@@ -62,7 +61,6 @@ func (sl *slot) whole() keptTask {
 	return keptTask{ended: sl}
 }
 
-// wholeByID is whole for the task with an id.
 func (x *slotTable) wholeByID(id uuid) (keptTask, error) {
 	if sl, ok := x.find(id); ok {
 		return sl.whole(), nil
@@ -80,7 +78,6 @@ func (s *store) keptOf(id uuid) (keptTask, error) {
 	return keptTask{}, taskNotFound(id)
 }
 
-// header returns the header of the task.
 func (k *keptTask) header() *taskHeader {
 	if k.live != nil {
 		return &k.live.taskHeader
@@ -88,7 +85,6 @@ func (k *keptTask) header() *taskHeader {
 	return &k.ended.taskHeader
 }
 
-// task returns a task that was kept as a whole.
 func (k *keptTask) task() (*task, error) {
 	if k.live != nil {
 		return k.live, nil
@@ -133,7 +129,17 @@ func (k *keptTask) replay(obs replayer, by holder) (*task, error) {
 }
 
 // view returns a copy of a task that nobody changes.
-func (s *store) view(id uuid) (*task, error) {
+func (s *store) view(id uuid) (*task, error) { return s.viewWithin(id, nil) }
+
+// viewWithin is view; it asks for the memory.
+func (s *store) viewWithin(id uuid, h holder) (*task, error) {
+	if h != nil {
+		// The holder may have to wait for memory, which must not happen under the lock. The copy is
+		// then of the task as it is afterwards.
+		if err := s.askForTask(id, h); err != nil {
+			return nil, err
+		}
+	}
 	s.mu.Lock()
 	k, err := s.tasks.wholeByID(id)
 	s.mu.Unlock()
@@ -143,18 +149,7 @@ func (s *store) view(id uuid) (*task, error) {
 	return k.task()
 }
 
-// viewWithin is view; it asks for the memory.
-func (s *store) viewWithin(id uuid, h holder) (*task, error) {
-	// The holder may have to wait for memory, which must not happen under the lock. The copy is
-	// then of the task as it is afterwards.
-	if err := s.askForTask(id, h); err != nil {
-		return nil, err
-	}
-	return s.view(id)
-}
-
-// viewObserved is view; an observer receives every record and transition of the
-// task.
+// viewObserved is view; an observer receives every record and transition of the task.
 func (s *store) viewObserved(id uuid, obs replayer, h holder) (*task, error) {
 	k, err := s.keptOf(id)
 	if err != nil {
@@ -167,8 +162,7 @@ func (s *store) viewObserved(id uuid, obs replayer, h holder) (*task, error) {
 // an error they are not taken. A nil holder is not asked.
 type holder interface{ hold(n int) error }
 
-// times asks a holder for n times the memory of the task, which is what a view of it
-// takes besides.
+// times is a holder that asks another for n times as much, because a view takes memory beyond that of the copied task.
 type times struct {
 	by holder
 	n  int
@@ -194,7 +188,6 @@ func askFor(steps int, h holder) error {
 	return nil
 }
 
-// ask asks for the memory of the task.
 func (k *keptTask) ask(h holder) error { return askFor(k.header().stepTotal(), h) }
 
 // askForTask asks for the memory of a copy of a task.
@@ -206,8 +199,7 @@ func (s *store) askForTask(id uuid, h holder) error {
 	return err
 }
 
-// writeLines passes every template's line to add, without its closing
-// brace.
+// writeLines passes every template's line to add, without its closing brace.
 func (t *taskTemplates) writeLines(add func(line []byte) error) error {
 	var buf []byte
 	for _, tpl := range t.all() {
@@ -227,7 +219,6 @@ func (t *taskTemplates) all() []*template {
 	return slices.SortedFunc(maps.Values(t.byHash), func(a, b *template) int { return cmp.Compare(a.hash, b.hash) })
 }
 
-// copy returns the templates of the tasks, by hash.
 func (t *taskTemplates) copy() map[string]*template {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -49,7 +49,6 @@ type waiter struct {
 	found  keptTask // the task at that moment; empty if it must be looked up
 }
 
-// join adds a waiter for a task that is in a state.
 func (w *waiters) join(id uuid, wants stateSet, state taskState) *waiter {
 	// The task may be in the state since its creation just now.
 	n := &waiter{task: id, wants: wants, passed: setOf(state), done: make(chan struct{})}
@@ -100,7 +99,6 @@ func (w *waiters) settle(id uuid, found keptTask, end func(n *waiter) (why waitE
 	}
 }
 
-// finish ends the wait.
 func (n *waiter) finish(end waitEnd, found keptTask) {
 	n.end, n.found = end, found
 	close(n.done)
@@ -116,26 +114,18 @@ func (n *waiter) finished() bool {
 	}
 }
 
-// withdraw ends one wait for another reason, unless it has ended.
-func (w *waiters) withdraw(one *waiter, why waitEnd, found keptTask) {
-	w.settle(one.task, found, func(n *waiter) (waitEnd, bool) { return why, n == one })
-}
-
-// releaseTask ends every wait for a task.
 func (w *waiters) releaseTask(id uuid, why waitEnd, found keptTask) {
 	w.settle(id, found, func(*waiter) (waitEnd, bool) { return why, true })
 }
 
-// releaseAll ends every wait. The tasks are looked up afterwards, if they still
-// exist.
+// releaseAll ends every wait. The tasks are looked up afterwards, if they still exist.
 func (w *waiters) releaseAll(why waitEnd) {
 	for id := range w.byTask {
 		w.releaseTask(id, why, keptTask{})
 	}
 }
 
-// await begins a wait for a task to enter one of the states. It is over at once
-// if the task is in one or can never be.
+// await begins a wait for a task to enter one of the states. It is over at once if the task is in one or can never be.
 func (w *waiters) await(id uuid, wants stateSet) (*waiter, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,8 +141,7 @@ func (w *waiters) await(id uuid, wants stateSet) (*waiter, error) {
 	return n, nil
 }
 
-// stop ends a wait at its limit, with the task as it is, unless it has
-// ended.
+// stop ends a wait at its limit, with the task as it is, unless it has ended.
 func (w *waiters) stop(n *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,7 +149,7 @@ func (w *waiters) stop(n *waiter) {
 	if sl, ok := w.tasks.find(n.task); ok && !n.finished() {
 		found = sl.whole()
 	}
-	w.withdraw(n, waitTimedOut, found)
+	w.settle(n.task, found, func(one *waiter) (waitEnd, bool) { return waitTimedOut, one == n })
 }
 
 // notifyTask tells the waiters of a task which states it entered.

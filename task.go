@@ -1,19 +1,17 @@
 package main
 
-// The task family: a task as the fold of its records. It holds the states, the
-// records and their format, and what follows from a record; it does no I/O and
-// knows no clock, no files and no engine. It may use templates and the
+// The task family: a task as the fold of its records. It holds the states, the records and their format, and what
+// follows from a record; it does no I/O and knows no clock, no files and no engine. It may use templates and the
 // handlers' outcomes.
 //
-//	task.go          a task, and how to apply a record, adjustments
+//	task.go          a task, and how to apply a record, adjustments; holds
 //	task_state.go    the states of tasks and steps, and the tables of their transitions
-//	task_letters.go  dead letters, investigations
 //	task_record.go   records and their kinds, creation, the coder that writes or reads members
 //	task_line.go     a whole task as one line of JSON, and its replay
 //	task_plan.go     the plan: which steps exist, and their growth
-//	task_failure.go  failure groups: which steps are failing, and the cause that names a group
+//	task_failure.go  failure groups: which steps are failing, and the cause that names a group; dead letters,
+//	                 investigations
 //	task_branch.go   branching: what decisions and batches name
-//	task_hold.go     holds
 //	task_deadline.go deadlines of answers, giving up waiting
 //	task_again.go    a repetition from a step: its origin, and the copies with which it begins
 
@@ -24,8 +22,7 @@ import (
 	"slices"
 )
 
-// maxRedeliveries is how often an attempt that a crash cut off is delivered
-// again before it ends as worker_lost.
+// maxRedeliveries is how often an attempt that a crash cut off is delivered again before it ends as worker_lost.
 const maxRedeliveries = 3
 
 // task is one run of a template: the fold of its records. The store owns it and
@@ -99,7 +96,7 @@ type applier struct {
 	err   error
 }
 
-// apply (hot path: BenchmarkRecovery) folds a record into the task. It is deterministic and does no I/O. An
+// apply (hot path: BenchmarkStart) folds a record into the task. It is deterministic and does no I/O. An
 // error means that the tables do not allow the record: the journal is damaged,
 // or the caller decided wrongly. The task must not be used after an error.
 func (t *task) apply(r *record, obs observer) error {
@@ -256,8 +253,7 @@ func (a *applier) yield() {
 	a.moveStep(a.r.step, stepYield)
 }
 
-// checkpointText is the approximate length of the records of a delivery with a checkpoint, without
-// its data.
+// checkpointText is the approximate length of the records of a delivery with a checkpoint, without its data.
 const checkpointText = 160
 
 // endAttempt applies the outcome of a running step.
@@ -495,8 +491,7 @@ func (a *applier) tellChildren(i int, satisfied bool, to stepState) {
 	}
 }
 
-// tellCancelledParents unblocks the task when a child of a cancelled step is
-// finished after all.
+// tellCancelledParents unblocks the task when a child of a cancelled step is finished after all.
 func (a *applier) tellCancelledParents(i int, from, to stepState) {
 	if !to.finished() || from.finished() || a.t.counts[stepCancelled] == 0 {
 		return
@@ -516,8 +511,7 @@ func (a *applier) fail(err error) {
 	a.err = cmp.Or(a.err, err)
 }
 
-// correlation returns the caller's correlation id, or else the id that follows
-// those of the declared steps.
+// correlation returns the caller's correlation id, or else the id that follows those of the declared steps.
 func (t *task) correlation() uuid {
 	if t.by.correlation.isZero() {
 		return t.id.plus(len(t.tpl.steps) + 1)
@@ -547,8 +541,7 @@ func (t *task) withoutSteps() *task {
 	return &c
 }
 
-// resultsFor returns the step's ancestors, or its parents alone if the template says
-// so, in the order of the template.
+// resultsFor returns the step's ancestors, or its parents alone if the template says so, in the order of the template.
 func (t *task) resultsFor(i int) []namedResult {
 	def := t.def(i)
 	wanted := t.parents(i)
@@ -675,7 +668,6 @@ func (t *task) readySteps(now instant) (n int) {
 	return n
 }
 
-// stepTotal returns the number of steps.
 func (h *taskHeader) stepTotal() (n int) {
 	for _, c := range h.counts {
 		n += c
@@ -706,8 +698,7 @@ func (t *task) batchInputs(i int) []byte {
 	return mergeObjects(nil, batch, []byte(s.inputs))
 }
 
-// payload returns what the events that an attempt publishes carry: its result, {} for none, or
-// its error.
+// payload returns what the events that an attempt publishes carry: its result, {} for none, or its error.
 func (e *ending) payload() []byte {
 	if e.success {
 		return orEmptyObject(e.result)
@@ -734,10 +725,54 @@ func (e *ending) payloadOf(event string) []byte {
 // taskVersions are versions of a task: the sequences of its newest records.
 type taskVersions []uint64
 
-// refusal returns an error if the task has another version.
 func (v taskVersions) refusal(t *task) error {
 	if v == nil || slices.Contains(v, t.lastSeq) {
 		return nil
 	}
 	return failf(taskMovedOn, "task %s has changed since: no entity tag in If-Match is current", t.id)
 }
+
+// Holds: a task that continues in another service is held here, so that no step of it runs in both.
+
+// hold says where a task continues, and since when nothing of it runs here.
+type hold struct {
+	at    instant
+	place string
+}
+
+// beHeld takes back the attempts that run: the other service makes them again. They do not count as
+// redelivered, because no process was lost.
+func (a *applier) beHeld() {
+	t := a.t
+	if t.hold != nil || t.state.final() {
+		a.err = errHeld(t)
+		return
+	}
+	t.hold = &hold{a.r.at, a.r.reason}
+	for i := range t.steps {
+		if s := &t.steps[i]; s.state == stepInProgress {
+			a.moveStep(i, stepRecover)
+			s.redeliver = true
+		}
+	}
+}
+
+func (a *applier) beReleased() {
+	if a.t.hold == nil {
+		a.err = errNotHeld(a.t)
+	}
+	a.t.hold = nil
+}
+
+// errHeld says why nothing can be done to a task that is held or over, and is nil for others.
+func errHeld(t *task) error {
+	switch {
+	case t.hold != nil:
+		return failf(invalidTransition, "task %s has been on hold since %s: it continues in %s", t.id, t.hold.at.zoned(), t.hold.place)
+	case t.state.final():
+		return failf(invalidTransition, "task %s is %s", t.id, t.state)
+	}
+	return nil
+}
+
+func errNotHeld(t *task) error { return failf(invalidTransition, "task %s is not on hold", t.id) }

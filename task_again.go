@@ -127,8 +127,7 @@ func (o *finishOrder) stepMoved(_ *task, i int, _, to stepState, _ instant) {
 	}
 }
 
-// repetition makes the origin of a task that is to repeat old from a step on. draft shows how that task
-// will begin.
+// repetition makes the origin of a task that is to repeat old from a step on. draft shows how that task will begin.
 type repetition struct {
 	old    *task
 	from   string
@@ -172,7 +171,6 @@ func (x *repetition) settled(d int) bool {
 	return x.draft.plan == nil || x.draft.plan.declared[d].settled
 }
 
-// refused returns the failure of a repetition.
 func (x *repetition) refused(format string, args ...any) error {
 	f := fieldReader{}
 	f.complain("from", format, args...)

@@ -1,11 +1,11 @@
 package main
 
-// Outcomes: what the result of a decision or batchable step may ask for, and
-// what its template allows.
+// Outcomes: what the result of a decision or batchable step may ask for, and what its template allows.
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -23,9 +23,8 @@ type branching struct {
 // noOpCursor is the cursor of an instance that runs because there are no batches.
 const noOpCursor = `{"batch_id":"000","start_cursor":0,"end_cursor":0,"batch_size":0,"is_no_op":true}`
 
-// branching returns what a step decides by an ending, which is nil if the step ended without
-// one. A result that does not say what to create creates nothing. The result is read once: the
-// ending keeps what was read until it is applied.
+// branching returns what a step decides by an ending, which is nil if the step ended without one. A result that does
+// not say what to create creates nothing. The result is read once: the ending keeps what was read until it is applied.
 func (t *task) branching(i int, e *ending) (branching, error) {
 	if e == nil {
 		return t.readBranching(i, nil)
@@ -89,8 +88,7 @@ func (t *task) checkBranching(i int, e *ending) error {
 			return fmt.Errorf("%s.cursor_configs[%d].batch_id %s", batchMember, n, fault)
 		}
 	}
-	b.named = b.namesBatches(t)
-	if err := b.checkNames(t); err != nil {
+	if err := b.nameInstances(t); err != nil {
 		return err
 	}
 	if e != nil {
@@ -99,28 +97,43 @@ func (t *task) checkBranching(i int, e *ending) error {
 	return b.checkIndirect(t, i)
 }
 
-// namesBatches reports whether the instances are named by the batch_id of their cursors. They are not if two
-// steps would get the same name, and need not be if each batch_id is the number of its instance.
-func (b *branching) namesBatches(t *task) (differs bool) {
-	taken := map[string]bool{}
-	for n, cursor := range b.cursors {
-		worker := t.tpl.steps[b.worker].name
-		name := batchName(worker, cursor)
-		if _, declared := t.tpl.flow.index[name]; name == "" || declared || taken[name] {
-			return false
-		}
-		taken[name] = true
-		differs = differs || name != instanceName(worker, b.number(t, n))
+// nameInstances decides whether the instances are named by the batch_id of their cursors. They are not if two steps would
+// get the same name, and need not be if each batch_id is the number of its instance. It refuses instances that would have
+// the name of another step by their numbers, too.
+func (b *branching) nameInstances(t *task) error {
+	if len(b.cursors) == 0 {
+		return nil
 	}
-	return differs && !slices.ContainsFunc(t.plan.steps, func(s planStep) bool { return taken[s.def.name] })
+	worker, first := t.tpl.steps[b.worker].name, t.plan.declared[b.worker].instances+boolCount(!b.noOp)
+	batches, numbers, same := map[string]bool{}, map[string]bool{}, true
+	for n, cursor := range b.cursors {
+		name, number := batchName(worker, cursor), instanceName(worker, first+n)
+		batches[name], numbers[number] = true, true
+		same = same && name == number
+	}
+	b.named = !same && !batches[""] && len(batches) == len(b.cursors) && takenName(t, batches) == ""
+	if b.named {
+		return nil
+	}
+	if name := takenName(t, numbers); name != "" {
+		return fmt.Errorf("%s: an instance would have the name of the step %q", batchMember, name)
+	}
+	return nil
 }
 
-// number returns the number of the instance for cursor n.
-func (b *branching) number(t *task, n int) int {
-	if b.noOp {
-		return 0
+// takenName returns one of some names that a step of a task or of its template has; "" for none.
+func takenName(t *task, names map[string]bool) string {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if _, declared := t.tpl.flow.index[name]; declared {
+			return name
+		}
 	}
-	return t.plan.declared[b.worker].instances + n + 1
+	for i := range t.steps {
+		if name := t.def(i).name; names[name] {
+			return name
+		}
+	}
+	return ""
 }
 
 // batchName returns the name of the instance of a batch_worker step for a cursor with a
@@ -131,27 +144,6 @@ func batchName(worker string, cursor []byte) string {
 		return name
 	}
 	return ""
-}
-
-// checkNames refuses instances that would have the name of another step.
-func (b *branching) checkNames(t *task) error {
-	if len(b.cursors) == 0 || b.named {
-		return nil
-	}
-	declared := &t.plan.declared[b.worker]
-	taken := map[string]bool{}
-	for _, i := range declared.steps {
-		// The numbers of instances continue from one outcome to the next, so a name with a number can
-		// only be taken by an instance that was named by its batch_id.
-		taken[t.def(i).name] = t.plan.steps[i].named
-	}
-	for n := range b.cursors {
-		name := instanceName(t.tpl.steps[b.worker].name, b.number(t, n))
-		if _, isDeclared := t.tpl.flow.index[name]; isDeclared || taken[name] {
-			return fmt.Errorf("%s: an instance would have the name of the step %q", batchMember, name)
-		}
-	}
-	return nil
 }
 
 // dependencies returns how many dependencies the instances will have.
@@ -193,8 +185,7 @@ func (t *task) creates(i int, e *ending) bool {
 	return err != nil || len(b.steps)+len(b.cursors) > 0
 }
 
-// newIDs returns how many ids a record needs for steps that the template does
-// not declare.
+// newIDs returns how many ids a record needs for steps that the template does not declare.
 func (t *task) newIDs(r *record) int {
 	if t.plan == nil || !r.kind.ofStep() || t.def(r.step).kind != stepBatchable || t.decided(r.step) ||
 		r.kind == recLate || r.end == nil || !r.end.success {
@@ -207,18 +198,13 @@ func (t *task) newIDs(r *record) int {
 	return len(b.cursors)
 }
 
-// decision reads {"type": "no_branches"}, in short "no_branches", or {"type":
-// "create_steps", "step_names": […]}.
+// decision reads {"type": "no_branches"}, in short "no_branches", or {"type": "create_steps", "step_names": […]}.
 func (t *template) decision(d int, outcome []byte) (b branching, err error) {
 	creates, err := readOutcome(decisionMember, outcome, "no_branches", "create_steps")
 	if err != nil || !creates {
 		return b, err
 	}
-	return t.branches(d, presentMember(outcome, "step_names"))
-}
-
-// branches returns the steps of a list of names.
-func (t *template) branches(d int, names []byte) (b branching, err error) {
+	names := presentMember(outcome, "step_names")
 	if names == nil || jsonKind(names) != '[' {
 		return b, fmt.Errorf("%s.step_names must be a list of names", decisionMember)
 	}
@@ -256,8 +242,7 @@ func (t *template) branchNamed(d int, raw []byte) (int, error) {
 	return at, nil
 }
 
-// branchOf reports whether step s is a direct dependent of the decision d that
-// d decides about.
+// branchOf reports whether step s is a direct dependent of the decision d that d decides about.
 func (t *template) branchOf(s, d int) bool {
 	return slices.Contains(t.flow.parents[s], d) && t.makes(d, s)
 }
@@ -265,18 +250,13 @@ func (t *template) branchOf(s, d int) bool {
 // branchNames returns the names of the steps that the decision d may name, or of some, for a message.
 func branchNames(t *template, d int) (names []string) {
 	const most = 10
-	more := 0
 	for s := range t.steps {
-		switch {
-		case !t.branchOf(s, d):
-		case len(names) < most:
+		if t.branchOf(s, d) {
 			names = append(names, fmt.Sprintf("%.120q", t.steps[s].name))
-		default:
-			more++
 		}
 	}
-	if more > 0 {
-		names = append(names, fmt.Sprintf("one of %d more", more))
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("one of %d more", more))
 	}
 	return names
 }
@@ -287,8 +267,7 @@ func (f *flow) descends(i, d int) bool {
 		slices.Contains(ancestorsOf(i, len(f.parents), func(p int) []int { return f.parents[p] }), d)
 }
 
-// checkIndirect refuses steps that a decision names and that depend on it only
-// through steps which it does not create.
+// checkIndirect refuses steps that a decision names and that depend on it only through steps which it does not create.
 func (b *branching) checkIndirect(t *task, i int) error {
 	d := t.declared(i)
 	indirect := slices.DeleteFunc(slices.Clone(b.steps), func(s int) bool { return t.tpl.branchOf(s, d) })
@@ -314,21 +293,9 @@ func (t *template) batches(d int, outcome []byte) (b branching, err error) {
 	if err != nil || !creates {
 		return b, err
 	}
-	return t.cursors(d, outcome)
-}
-
-// worksFor reports whether w is a batch_worker step that depends on the batchable step d.
-func (t *template) worksFor(w, d int) bool {
-	return t.steps[w].kind == stepBatchWorker && slices.Contains(t.flow.parents[w], d)
-}
-
-// cursors reads the batches of a create_batches outcome.
-func (t *template) cursors(d int, outcome []byte) (b branching, err error) {
-	worker, err := t.workerNamed(d, presentMember(outcome, "worker_template_name"))
-	if err != nil {
+	if b.worker, err = t.workerNamed(d, presentMember(outcome, "worker_template_name")); err != nil {
 		return b, err
 	}
-	b.worker = worker
 	list := presentMember(outcome, "cursor_configs")
 	if list == nil || jsonKind(list) != '[' {
 		return b, fmt.Errorf("%s.cursor_configs must be a list, one for each worker", batchMember)
@@ -351,6 +318,11 @@ func (t *template) cursors(d int, outcome []byte) (b branching, err error) {
 		return b, fmt.Errorf("%s asks for %d workers, more than %d", batchMember, len(b.cursors), maxInstances)
 	}
 	return b, nil
+}
+
+// worksFor reports whether w is a batch_worker step that depends on the batchable step d.
+func (t *template) worksFor(w, d int) bool {
+	return t.steps[w].kind == stepBatchWorker && slices.Contains(t.flow.parents[w], d)
 }
 
 // workerNamed returns the batch_worker step with a name. If the outcome gives no name, it is the

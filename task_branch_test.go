@@ -114,39 +114,6 @@ func routing() []stepSpec {
 	}
 }
 
-func TestDecision(t *testing.T) {
-	a := newActor(t, serviceTest{}, routing()...)
-	a.want("steps_in_process: validate=enqueued route=pending")
-	a.complete("validate")
-	a.want("steps_in_process: validate=complete route=enqueued")
-	a.decide("route", "finance", "manager", "finance")
-	a.want("steps_in_process: validate=complete route=complete manager=enqueued finance=enqueued finalize=pending")
-	a.complete("finance")
-	v := a.view()
-	if x := newStepView(v, 4, 0, ""); x.parents != 2 || x.step.waitingFor != 1 || x.satisfied {
-		t.Errorf("got %+v; want one of two parents complete", x)
-	}
-	a.complete("manager")
-	a.want("steps_in_process: validate=complete route=complete manager=complete finance=complete finalize=enqueued")
-	a.complete("finalize")
-	a.want("complete: validate=complete route=complete manager=complete finance=complete finalize=complete")
-}
-
-// TestDecisionForNothing checks that without branches, there is nothing to converge.
-func TestDecisionForNothing(t *testing.T) {
-	for _, result := range []string{"", "17", `{"amount":3}`, `{"decision_point_outcome":null}`, createSteps(),
-		`{"decision_point_outcome":{"type":"no_branches"}}`, `{"decision_point_outcome":"no_branches"}`} {
-		a := newActor(t, serviceTest{}, routing()...)
-		a.complete("validate")
-		a.completeWith("route", result)
-		a.want("complete: validate=complete route=complete")
-	}
-	a := newActor(t, serviceTest{}, routing()...)
-	a.complete("validate")
-	noError(t, a.act("route", resolveAction))
-	a.want("complete: validate=complete route=resolved_manually")
-}
-
 // TestDecisionByHandler checks that an impossible decision of a handler fails
 // the step for good; after a reset it may decide again.
 func TestDecisionByHandler(t *testing.T) {

@@ -19,7 +19,6 @@ func (d *deadlines) follow(i int, e stepEvent, due instant) {
 	}
 }
 
-// passed reports whether the deadline of a step has passed.
 func (d deadlines) passed(i int, now instant) bool { return d[i] != 0 && d[i] <= now }
 
 // leaseEnd returns when a lease ends that is to last until an instant: no later than the deadline.

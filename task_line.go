@@ -1,7 +1,6 @@
 package main
 
-// A whole task as one line of JSON: the form of an ended task in memory, and of
-// every task in the compacted part.
+// A whole task as one line of JSON: the form of an ended task in memory, and of every task in the compacted part.
 //
 //	{"task":"…","state":"complete","created":…,"updated":…,"completed":…,"template":"…","seq":7,"last":12,
 //	 "steps":{"complete":4},"log":[{record},…]}
@@ -10,9 +9,8 @@ package main
 //
 //	"dlq":[{"seq":9,"at":…,"reason":"max_retries_exceeded","state":"blocked_by_failures","status":"pending"},…]
 //
-// a task on which an operator acted has "acted", when that was last, and a task
-// with steps that its template does not declare has "last_id", the greatest id
-// of those. Everything before the log can be read without it.
+// a task on which an operator acted has "acted", when that was last, and a task with steps that its template does not
+// declare has "last_id", the greatest id of those. Everything before the log can be read without it.
 
 import (
 	"bytes"
@@ -31,8 +29,8 @@ type taskLine struct {
 	log        []byte // records, separated by commas; a slice of the line
 }
 
-// sumLength is the length of `,"sum":"xxxxxxxx"}`, the end of a line on disk.
-const sumLength = 18
+// sumTail is the form of the end of a line on disk.
+const sumTail = `,"sum":"00000000"}`
 
 // members are those before the log. The template is named by its hash.
 func (h *taskHeader) members(c *memberCoder, template *string) {
@@ -67,9 +65,8 @@ func (l *deadLetter) members(c *memberCoder) {
 
 // appendHead appends a line up to its log.
 func (h *taskHeader) appendHead(b []byte) []byte {
-	c := memberCoder{b: append(b, '{')}
-	h.members(&c, &h.tpl.hash)
-	return append(c.b, logHead...)
+	b = appendMembers(b, h, func(h *taskHeader, c *memberCoder) { h.members(c, &h.tpl.hash) })
+	return append(b, logHead...)
 }
 
 // logHead begins the log of a line, which comes last in it.
@@ -88,7 +85,6 @@ func stepOfRecord(t *task, seq uint64) int {
 	return -1
 }
 
-// lineID returns the id of the task in a line.
 func lineID(line []byte) (uuid, bool) {
 	if len(line) < len(taskHead)+36 {
 		return uuid{}, false
@@ -108,8 +104,7 @@ func leadingNumber(text []byte) (v int64, n int) {
 	return v, n
 }
 
-// taskMember is the length of `"task":"…"`, with which the members of a record
-// about a task begin.
+// taskMember is the length of `"task":"…"`, with which the members of a record about a task begin.
 const taskMember = 45
 
 // appendLog adds a record to the task's own log, which leaves out the task's id.
@@ -210,7 +205,6 @@ func errorTextsIn(log []byte) (texts []string) {
 	return texts
 }
 
-// logEntries returns the records of a log.
 func logEntries(log []byte) iter.Seq[[]byte] {
 	return func(yield func(entry []byte) bool) {
 		for i := skipJSONSpace(log, 0); i < len(log); {
@@ -226,19 +220,17 @@ func logEntries(log []byte) iter.Seq[[]byte] {
 // cutSum removes the checksum from a checked line, in place.
 func cutSum(line []byte) []byte {
 	line = bytes.TrimRight(line, "\n")
-	line[len(line)-sumLength] = '}'
-	return line[:len(line)-sumLength+1]
+	line[len(line)-len(sumTail)] = '}'
+	return line[:len(line)-len(sumTail)+1]
 }
 
 // readTaskLine reads the line of a task and keeps its log as it is.
 func readTaskLine(line []byte) (l taskLine, err error) {
-	var c memberCoder
-	for c.again(line) {
-		l = taskLine{}
-		l.members(&c, &l.template)
+	l, err = readMembers(line, func(l *taskLine, c *memberCoder) {
+		l.members(c, &l.template)
 		c.raw("log", &l.log)
-	}
-	if err = c.err; err == nil && (l.id.isZero() || jsonKind(l.log) != '[' || l.template == "") {
+	})
+	if err == nil && (l.id.isZero() || jsonKind(l.log) != '[' || l.template == "") {
 		err = fmt.Errorf("a task must have its id, template and log")
 	}
 	if err == nil {
@@ -257,8 +249,7 @@ func creationIn(log []byte) (*record, error) {
 	return r, err
 }
 
-// replayer is an observer of a replay. It also receives each record before the record is
-// applied.
+// replayer is an observer of a replay. It also receives each record before the record is applied.
 type replayer interface {
 	observer
 	startRecord(t *task, r *record)
@@ -269,7 +260,7 @@ func replayRecords(id uuid, tpl *template, log []byte, obs replayer) (t *task, e
 	n := 0
 	for entry := range logEntries(log) {
 		if t, err = t.replayed(id, tpl, entry, obs); err != nil {
-			return nil, fmt.Errorf("task %s: %w", id, &logError{n, err})
+			return nil, fmt.Errorf("task %s: log[%d]: %w", id, n, err)
 		}
 		n++
 	}
@@ -305,13 +296,3 @@ func (unobserved) startRecord(*task, *record) {}
 func (unobserved) taskMoved(*task, taskState, taskState, instant) {}
 
 func (unobserved) stepMoved(*task, int, stepState, stepState, instant) {}
-
-// logError is an error about one record of a task's log.
-type logError struct {
-	at  int
-	err error
-}
-
-func (e *logError) Error() string { return fmt.Sprintf("log[%d]: %v", e.at, e.err) }
-
-func (e *logError) Unwrap() error { return e.err }

@@ -3,9 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,48 +178,6 @@ func TestRefusedOutcomes(t *testing.T) {
 	}
 	if after := string(a.view().appendTaskLine(nil)); after != before {
 		t.Errorf("refused outcomes changed the task:\n%s\nto\n%s", before, after)
-	}
-}
-
-// TestGrowthCut cuts the journal after each record: the store opens as it was at that moment.
-func TestGrowthCut(t *testing.T) {
-	t.Parallel()
-	steps := nested()
-	for i := range steps {
-		steps[i].callable = "Outside"
-	}
-	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{testTemplate("grows", steps...)}}
-	s := openTestService(t, o)
-	a := &actor{t, s, mustCreate(t, s, "grows").id}
-	lines := map[uint64]string{}
-	note := func() { v := a.view(); lines[v.lastSeq] = string(v.appendTaskLine(nil)) }
-	note()
-	for _, do := range []func(){
-		func() { a.decide("outer", "inner", "b") },
-		func() { a.complete("b") },
-		func() { a.decide("inner", "split", "a2") },
-		func() { a.completeWith("split", createBatches("w", 2)) },
-		func() { a.complete("w_001") }, func() { a.complete("w_002") }, func() { a.complete("a2") },
-		func() { a.complete("after") }, func() { a.complete("sum") }, func() { a.complete("end") }, func() { a.complete("never") },
-	} {
-		do()
-		note()
-	}
-	if v := a.view(); v.state != taskComplete {
-		t.Fatalf("got %s; want it complete", grown(v))
-	}
-	closeTestService(t, s)
-	journal := slices.Collect(strings.Lines(string(readFile(t, filepath.Join(o.dir, storeName)))))
-	for n := len(journal); n > 4; n-- {
-		cut := o
-		cut.dir = t.TempDir()
-		noError(t, os.WriteFile(filepath.Join(cut.dir, storeName), []byte(strings.Join(journal[:n], "")), 0o600))
-		a.s = openTestService(t, cut)
-		v := a.view()
-		if got, want := string(v.appendTaskLine(nil)), lines[v.lastSeq]; got != want {
-			t.Errorf("after %d lines the task is\n%s\nwant\n%s", n, got, want)
-		}
-		closeTestService(t, a.s)
 	}
 }
 

@@ -9,8 +9,7 @@ import (
 	"slices"
 )
 
-// plan is the steps that a task has and may get. Steps and dependencies are
-// only ever added.
+// plan is the steps that a task has and may get. Steps and dependencies are only ever added.
 type plan struct {
 	steps    []planStep     // by step of the task, in the order of creation
 	declared []declaredStep // by step of the template
@@ -20,9 +19,8 @@ type plan struct {
 // planStep is one step of the task.
 type planStep struct {
 	def               *stepTemplate
-	declared          int  // index of the template's step; for an instance that of the batch_worker step
-	instance          int  // number of an instance; 0 for the one without a batch
-	named             bool // its name has the batch_id of its cursor, not the number
+	declared          int // index of the template's step; for an instance that of the batch_worker step
+	instance          int // number of an instance; 0 for the one without a batch
 	id                uuid
 	created           instant
 	parents, children []int // steps of the task
@@ -63,7 +61,6 @@ func (p *plan) clone() *plan {
 	return &plan{slices.Clone(p.steps), slices.Clone(p.declared), slices.Clone(p.blocks)}
 }
 
-// stepIndex finds a step by its id.
 func (p *plan) stepIndex(task, id uuid) (int, bool) {
 	if n, ok := id.minus(task); ok && n <= len(p.declared) {
 		if n < 1 || len(p.declared[n-1].steps) == 0 || p.steps[p.declared[n-1].steps[0]].id != id {
@@ -96,8 +93,7 @@ func (t *task) declared(i int) int {
 	return i
 }
 
-// instance returns the number of an instance of a batch_worker step; 0 for
-// other steps.
+// instance returns the number of an instance of a batch_worker step; 0 for other steps.
 func (t *task) instance(i int) int {
 	if t.plan != nil {
 		return t.plan.steps[i].instance
@@ -159,7 +155,6 @@ func (t *task) deciders(i int) (found []int) {
 	return slices.Compact(found)
 }
 
-// stepCreated returns when a step was created.
 func (t *task) stepCreated(i int) instant {
 	if t.plan != nil {
 		return t.plan.steps[i].created
@@ -167,7 +162,6 @@ func (t *task) stepCreated(i int) instant {
 	return t.created
 }
 
-// stepIndex finds one of the task's steps by its id.
 func (t *task) stepIndex(id uuid) (int, bool) {
 	if t.by.steps != nil {
 		// Ids that the creation names follow no order.
@@ -187,7 +181,6 @@ func (t *task) stepIndex(id uuid) (int, bool) {
 	return n - 1, true
 }
 
-// stepID returns the id of a step.
 func (t *task) stepID(i int) uuid {
 	if t.plan != nil {
 		return t.plan.steps[i].id
@@ -232,8 +225,7 @@ func (a *applier) newGrowth() *growth {
 	return &growth{a: a, t: a.t, p: a.t.plan, first: len(a.t.steps)}
 }
 
-// createInitial creates the steps that exist from the start, in the template's
-// order.
+// createInitial creates the steps that exist from the start, in the template's order.
 func (g *growth) createInitial() {
 	for d, exists := range g.t.tpl.fromTheStart() {
 		if exists {
@@ -266,8 +258,7 @@ func (t *template) fromTheStart() []bool {
 	return exists
 }
 
-// decided reports whether a maker has created what it creates. Steps that
-// create nothing have decided.
+// decided reports whether a maker has created what it creates. Steps that create nothing have decided.
 func (t *task) decided(i int) bool {
 	return t.plan == nil || !maker(t.def(i).kind) || t.plan.declared[t.declared(i)].decided
 }
@@ -311,7 +302,6 @@ func (a *applier) branch(i int, b branching) {
 	g.ready()
 }
 
-// id returns the id of a declared step.
 func (g *growth) id(d int) uuid { return g.t.by.stepID(g.t.id, d) }
 
 // named returns the ids, named by the creation, of instances that do not exist yet.
@@ -361,8 +351,7 @@ func (t *template) instance(d int, name string, cursor []byte) *stepTemplate {
 	return &def
 }
 
-// instanceName returns the name of the nth instance of a batch_worker step; 0 is the one
-// without a batch.
+// instanceName returns the name of the nth instance of a batch_worker step; 0 is the one without a batch.
 func instanceName(worker string, n int) string { return fmt.Sprintf("%s_%03d", worker, n) }
 
 // createStep appends a new step to the task and links it.
@@ -371,15 +360,12 @@ func (g *growth) createStep(d int, def *stepTemplate, id uuid) {
 	i := len(t.steps)
 	t.steps = append(t.steps, step{maxAttempts: def.retry.MaxAttempts, updated: at})
 	t.counts[stepPending]++
-	p := planStep{def: def, declared: d, instance: g.p.declared[d].instances, id: id, created: at}
-	p.named = def.kind == stepBatchWorker && def.name != instanceName(t.tpl.steps[d].name, p.instance)
-	g.p.steps = append(g.p.steps, p)
+	g.p.steps = append(g.p.steps, planStep{def: def, declared: d, instance: g.p.declared[d].instances, id: id, created: at})
 	g.a.obs.stepMoved(t, i, noStepState, stepPending, at)
 	g.link(i)
 }
 
-// link connects a step with the steps that exist, and notes what its existence
-// brings about.
+// link connects a step with the steps that exist, and notes what its existence brings about.
 func (g *growth) link(i int) {
 	f, d := g.t.tpl.flow, g.p.steps[i].declared
 	for _, p := range f.parents[d] {
@@ -464,8 +450,7 @@ func (g *growth) unmade(d int) {
 	}
 }
 
-// settle notes that nothing more is created from a declared step, and what
-// follows for its dependents.
+// settle notes that nothing more is created from a declared step, and what follows for its dependents.
 func (g *growth) settle(d int) {
 	s := &g.p.declared[d]
 	if s.settled {

@@ -22,30 +22,6 @@ func nested() []stepSpec {
 	}
 }
 
-func TestNested(t *testing.T) {
-	a := newActor(t, serviceTest{}, nested()...)
-	a.want("steps_in_process: outer=enqueued")
-	a.decide("outer", "b", "inner")
-	a.want("steps_in_process: outer=complete b=enqueued inner=enqueued end=pending")
-	a.complete("b")
-	a.want("steps_in_process: outer=complete b=complete inner=enqueued end=pending")
-	a.decide("inner", "split")
-	a.want("steps_in_process: outer=complete b=complete inner=complete end=pending split=enqueued")
-	a.completeWith("split", createBatches("w", 2))
-	a.want("steps_in_process: outer=complete b=complete inner=complete end=pending split=complete" +
-		" w_001=enqueued w_002=enqueued sum=pending")
-	a.complete("w_002", "w_001")
-	a.want("steps_in_process: outer=complete b=complete inner=complete end=enqueued split=complete" +
-		" w_001=complete w_002=complete sum=enqueued")
-	if got := string(a.view().def(a.step("w_002")).config); got != `{"cursor":{"start_cursor":10,"end_cursor":20}}` {
-		t.Errorf("got the config %s; want the second cursor in it", got)
-	}
-	a.complete("end", "sum")
-	if v := a.view(); v.state != taskComplete || len(v.steps) != 8 {
-		t.Errorf("got %s; want it complete with 8 steps", grown(v))
-	}
-}
-
 // TestGrownIDs checks that every step can be found by its id, which no other step ever gets,
 // even after a restart.
 func TestGrownIDs(t *testing.T) {
@@ -545,10 +521,9 @@ func stuck(v *task) bool {
 // acted on.
 func (w *growthWorld) checkHistory(v *task) {
 	w.t.Helper()
-	h := must(w.s.history.transitions(v.id, nil, true))(w.t)
-	created := map[uuid]int{}
-	for n := range h.moves {
-		m := h.view(n)
+	o, created := &transitionObserver{}, map[uuid]int{}
+	must(w.s.store.viewObserved(v.id, o, nil))(w.t)
+	for _, m := range o.moves {
 		if m.StepUUID != nil && m.FromState == nil {
 			created[*m.StepUUID]++
 		}

@@ -5,9 +5,8 @@ package main
 //
 //	{"seq":7,"task":"…","at":1767225600123456,"kind":"ended","step":2,"ms":12,"result":36,"sum":"…"}
 //
-// Times are in microseconds since the Unix epoch, "began" in microseconds
-// before "at". Members that have their default are left out: "ok" is true, a
-// result null, a correlation the id that follows those of the task's steps.
+// Times are in microseconds since the Unix epoch, "began" in microseconds before "at". Members that have their default
+// are left out: "ok" is true, a result null, a correlation the id that follows those of the task's steps.
 
 import (
 	"bytes"
@@ -71,8 +70,7 @@ func (k recordKind) ofStep() bool {
 	return true
 }
 
-// record is one change. Nobody changes it, or what it holds, after it was
-// applied.
+// record is one change. Nobody changes it, or what it holds, after it was applied.
 type record struct {
 	seq  uint64 // its position in the journal
 	at   instant
@@ -295,7 +293,6 @@ func (r *record) members(c *memberCoder) {
 	}
 }
 
-// stepMembers are the members of a record about a step.
 func (r *record) stepMembers(c *memberCoder) {
 	number(c, "step", &r.step)
 	switch r.kind {
@@ -405,8 +402,7 @@ func (q *investigation) members(c *memberCoder) {
 	c.object("metadata", &q.metadata)
 }
 
-// appendRecordMembers appends the members of a record. The journal adds the
-// braces, the sequence and the checksum.
+// appendRecordMembers appends the members of a record. The journal adds the braces, the sequence and the checksum.
 func appendRecordMembers(b []byte, r *record) []byte {
 	c := memberCoder{b: b}
 	c.id("task", &r.task)
@@ -414,8 +410,7 @@ func appendRecordMembers(b []byte, r *record) []byte {
 	return c.b
 }
 
-// decodeRecord reads a record from its JSON object, strictly, and keeps slices
-// of it.
+// decodeRecord reads a record from its JSON object, strictly, and keeps slices of it.
 func decodeRecord(line []byte) (*record, error) {
 	var c memberCoder
 	r := new(record)
@@ -446,8 +441,7 @@ func (c *memberCoder) record(line []byte, r *record) error {
 	return r.complete()
 }
 
-// complete checks that a record that was read has what its kind needs, and fills
-// in a default.
+// complete checks that a record that was read has what its kind needs, and fills in a default.
 func (r *record) complete() error {
 	// Records also come from states, which anybody may have written.
 	switch {
@@ -496,21 +490,8 @@ func (e *ending) sound() bool {
 	if e.success {
 		return e.err == nil && e.retryAt == 0
 	}
-	good := 0
-	for key, value := range jsonMemberBytes(e.err) {
-		switch kind := jsonKind(value); string(key) {
-		case "message", "error_type":
-			good += boolCount(kind == '"')
-		case "retryable":
-			good += boolCount(kind == 't' || kind == 'f')
-		case "status_code":
-			n, ok := jsonInt(value)
-			good += boolCount(kind == 'n' || ok && n >= 0 && n <= math.MaxUint16)
-		case "context":
-			good += boolCount(kind == '{')
-		}
-	}
-	return good == 5
+	f, _ := e.fault()
+	return f.members == 5
 }
 
 // started returns when the attempt started that the record starts.
@@ -521,7 +502,6 @@ func (r *record) started() instant {
 	return r.at
 }
 
-// byOperator reports whether an operator made the record.
 func (r *record) byOperator() bool {
 	switch r.kind {
 	case recOperator, recCancelled, recHeld, recReleased, recAdjusted, recDLQUpdate:
@@ -530,7 +510,6 @@ func (r *record) byOperator() bool {
 	return r.kind == recCreated && r.created.origin != nil // a task that repeats another
 }
 
-// hasOutcome reports whether the record holds the outcome of an attempt.
 func (r *record) hasOutcome() bool {
 	switch r.kind {
 	case recRan, recEnded, recLate, recUnanswered:
@@ -541,15 +520,12 @@ func (r *record) hasOutcome() bool {
 	return false
 }
 
-// recordID returns the version 7 id of something that a record made: the
-// record's time, its sequence, and bits of the task's id, so that ids of other
-// services differ. The purpose, 0 to 3, distinguishes the ids made from one
-// record.
+// recordID returns the version 7 id of something that a record made: the record's time, its sequence, and bits of the
+// task's id, so that ids of other services differ. The purpose, 0 to 3, distinguishes the ids made from one record.
 func recordID(task uuid, r *record, purpose uint64) (u uuid) {
 	salt := uint64(crc32.ChecksumIEEE(task[:])) & (1<<24 - 1)
-	// First 48 bits of milliseconds, the version, and the upper 12 bits of the sequence. Then the
-	// variant, the lower 36 bits of the sequence, the salt and the purpose. So the ids of a task's
-	// records are in their order.
+	// First 48 bits of milliseconds, the version, and the upper 12 bits of the sequence. Then the variant, the lower 36
+	// bits of the sequence, the salt and the purpose. So the ids of a task's records are in their order.
 	binary.BigEndian.PutUint64(u[0:], uint64(max(r.at, 0))/1000<<16|7<<12|r.seq>>36&0xfff)
 	binary.BigEndian.PutUint64(u[8:], 1<<63|r.seq&(1<<36-1)<<26|salt<<2|purpose)
 	return u
@@ -564,7 +540,6 @@ type requestMark struct {
 	body [16]byte // the hash of the request's body
 }
 
-// hashOf returns the hash of a list of parts.
 func hashOf(parts ...[]byte) [16]byte {
 	h := sha256.New()
 	for _, p := range parts {
@@ -603,6 +578,7 @@ type stepFault struct {
 	retryable  bool
 	statusCode *int64 // nil for none
 	context    []byte // a JSON object
+	members    int    // of these, how many are of the right kind
 }
 
 // fault reads why the attempt failed. It reports false if no attempt failed; e may be nil.
@@ -611,20 +587,24 @@ func (e *ending) fault() (f stepFault, failed bool) {
 		return f, false
 	}
 	for key, value := range jsonMemberBytes(e.err) {
+		kind, good := jsonKind(value), false
 		switch string(key) {
 		case "message":
-			f.message = value
+			f.message, good = value, kind == '"'
 		case "error_type":
-			f.errorType, _ = jsonString(value)
+			f.errorType, good = jsonString(value)
 		case "retryable":
-			f.retryable = string(value) == "true"
+			f.retryable, good = kind == 't', kind == 't' || kind == 'f'
 		case "status_code":
-			if n, ok := jsonInt(value); ok {
+			n, ok := jsonInt(value)
+			if ok {
 				f.statusCode = &n
 			}
+			good = kind == 'n' || ok && n >= 0 && n <= math.MaxUint16
 		case "context":
-			f.context = value
+			f.context, good = value, kind == '{'
 		}
+		f.members += boolCount(good)
 	}
 	return f, true
 }
@@ -699,11 +679,9 @@ func (x *deadNotice) members(c *memberCoder) {
 // The coder of members: one description of an object's members serves for writing and for
 // reading it, so that both directions cannot differ.
 
-// memberCoder writes the members of an object, or reads them, so that a type
-// names its members once for both directions. A member that is left out stands
-// for its default. Reading is strict: a member that nobody asks for is an error,
-// never ignored. It takes two passes if the object is not spelled as it would be
-// written; see again.
+// memberCoder writes the members of an object, or reads them, so that a type names its members once for both
+// directions. A member that is left out stands for its default. Reading is strict: a member that nobody asks for is an
+// error, never ignored. It takes two passes if the object is not spelled as it would be written; see again.
 type memberCoder struct {
 	b []byte // writing: the text so far
 
@@ -716,10 +694,9 @@ type memberCoder struct {
 	err     error        // the first
 }
 
-// again begins a pass over an object to be read, and reports whether one is
-// needed: the first takes the members in the order of writing, with no white
-// space between them, the second, if some are left, in any spelling. After it
-// err is final.
+// again begins a pass over an object to be read, and reports whether one is needed: the first takes the members in the
+// order of writing, with no white space between them, the second, if some are left, in any spelling. After it err is
+// final.
 func (c *memberCoder) again(object []byte) bool {
 	if c.second {
 		c.refuseRest()
@@ -737,13 +714,14 @@ func (c *memberCoder) open(object []byte) {
 	c.reading = true
 	if jsonKind(object) != '{' {
 		c.err = fmt.Errorf("%.40s is not an object", object)
-	} else if c.next = object; c.second {
-		c.rest = appendJSONMembers(nil, object)
+	} else if c.next, c.rest = object, nil; c.second {
+		for name, value := range jsonParts(object, '{') {
+			c.rest = append(c.rest, jsonMember{name, value})
+		}
 	}
 }
 
-// left reports whether a member was not taken. In the first pass, there is more
-// then than the closing brace.
+// left reports whether a member was not taken. In the first pass, there is more then than the closing brace.
 func (c *memberCoder) left() bool {
 	if c.second {
 		return len(c.rest) > 0
@@ -754,7 +732,7 @@ func (c *memberCoder) left() bool {
 // refuseRest makes a member that nobody asked for an error.
 func (c *memberCoder) refuseRest() {
 	if len(c.rest) > 0 {
-		c.fail(string(c.rest[0].key), "unknown member, from a newer version")
+		c.fail(string(unescapeJSON(c.rest[0].name)), "unknown member, from a newer version")
 	}
 }
 
@@ -791,9 +769,16 @@ func (c *memberCoder) member(name string) []byte {
 	return b[start:end:end]
 }
 
+// skip passes over a member that is read.
+func (c *memberCoder) skip(name string) {
+	if c.reading {
+		c.member(name)
+	}
+}
+
 // takeAny is take in the second pass.
 func (c *memberCoder) takeAny(name string) []byte {
-	i := findJSONMember(c.rest, nil, []byte(name))
+	i := slices.IndexFunc(c.rest, func(m jsonMember) bool { return string(unescapeJSON(m.name)) == name })
 	if i < 0 {
 		return nil
 	}
@@ -802,8 +787,7 @@ func (c *memberCoder) takeAny(name string) []byte {
 	return value
 }
 
-// enter begins an object as a member, and reports whether there is one. Its members
-// follow, then leave.
+// enter begins an object as a member, and reports whether there is one. Its members follow, then leave.
 func (c *memberCoder) enter(name string, in *memberCoder) bool {
 	if !c.reading {
 		// Both write to one text: leave takes over what in has appended.
@@ -832,11 +816,7 @@ func (c *memberCoder) leave(in *memberCoder) {
 }
 
 // text is a string, left out if it is empty.
-func (c *memberCoder) text(name string, v *string) {
-	if c.reading || *v != "" { // like the others below short enough for the compiler to inline
-		c.textUnless(name, v, "")
-	}
-}
+func (c *memberCoder) text(name string, v *string) { c.textUnless(name, v, "") }
 
 // textUnless is a string, left out if it is the standard one.
 func (c *memberCoder) textUnless(name string, v *string, standard string) {
@@ -907,8 +887,13 @@ func (c *memberCoder) texts(name string, v *[]string) {
 
 // raw is any JSON value, left out if it is nil.
 func (c *memberCoder) raw(name string, v *[]byte) {
-	if c.reading || *v != nil {
-		c.someRaw(name, v)
+	switch {
+	case c.reading:
+		if *v = c.member(name); c.copies {
+			*v = bytes.Clone(*v)
+		}
+	case *v != nil:
+		c.b = append(appendName(c.b, name), *v...)
 	}
 }
 
@@ -917,16 +902,6 @@ func (c *memberCoder) object(name string, v *[]byte) {
 	if c.raw(name, v); c.reading && *v != nil && jsonKind(*v) != '{' {
 		c.fail(name, "%.40s is not an object", *v)
 	}
-}
-
-func (c *memberCoder) someRaw(name string, v *[]byte) {
-	if c.reading {
-		if *v = c.member(name); c.copies {
-			*v = bytes.Clone(*v)
-		}
-		return
-	}
-	c.b = append(appendName(c.b, name), *v...)
 }
 
 // flag is a truth value, left out if it is true.
@@ -950,14 +925,10 @@ func (c *memberCoder) set(name string, v *bool) {
 
 // id is an id, left out if it is zero.
 func (c *memberCoder) id(name string, v *uuid) {
-	if c.reading || *v != (uuid{}) {
-		c.someID(name, v)
-	}
-}
-
-func (c *memberCoder) someID(name string, v *uuid) {
 	if !c.reading {
-		c.b = append(v.appendText(append(appendName(c.b, name), '"')), '"')
+		if *v != (uuid{}) {
+			c.b = append(v.appendText(append(appendName(c.b, name), '"')), '"')
+		}
 		return
 	}
 	if raw := c.member(name); raw != nil {
@@ -989,29 +960,17 @@ func (c *memberCoder) ids(name string, v *[]uuid) {
 
 // hex is bytes of a fixed length, in parts.
 func (c *memberCoder) hex(name string, exists bool, parts ...[]byte) {
-	if c.reading {
-		c.readHex(name, parts)
+	if !c.reading {
+		if exists {
+			c.b = append(hex.AppendEncode(append(appendName(c.b, name), '"'), slices.Concat(parts...)), '"')
+		}
 		return
 	}
-	if !exists {
-		return
-	}
-	c.b = append(appendName(c.b, name), '"')
-	for _, p := range parts {
-		c.b = hex.AppendEncode(c.b, p)
-	}
-	c.b = append(c.b, '"')
-}
-
-func (c *memberCoder) readHex(name string, parts [][]byte) {
 	raw := c.member(name)
 	if raw == nil {
 		return
 	}
-	n := 0
-	for _, p := range parts {
-		n += len(p)
-	}
+	n := len(slices.Concat(parts...))
 	b, err := hex.AppendDecode(nil, c.chars(name, raw))
 	if err != nil || len(b) != n {
 		c.fail(name, "%.80s is not a string of %d hex digits", raw, 2*n)
@@ -1050,6 +1009,23 @@ func objects[T any](c *memberCoder, name string, v *[]T, members func(v *T, in *
 		members(&(*v)[i], &in)
 		c.leave(&in)
 	})
+}
+
+// readMembers reads an object whose members a function names.
+func readMembers[T any](object []byte, members func(v *T, c *memberCoder)) (v T, err error) {
+	var c memberCoder
+	for c.again(object) {
+		v = *new(T)
+		members(&v, &c)
+	}
+	return v, c.err
+}
+
+// appendMembers appends an object whose members a function names, without its closing brace.
+func appendMembers[T any](b []byte, v *T, members func(v *T, c *memberCoder)) []byte {
+	c := memberCoder{b: append(b, '{')}
+	members(v, &c)
+	return c.b
 }
 
 // made returns what v points to: a new value if it is to be read.

@@ -32,8 +32,7 @@ var taskStateNames = [taskStates]string{
 
 func (s taskState) String() string { return taskStateNames[s] }
 
-// ended reports whether the task is over. A task in error is over until an
-// operator acts.
+// ended reports whether the task is over. A task in error is over until an operator acts.
 func (s taskState) ended() bool { return s >= taskComplete }
 
 // final reports whether nothing can move the task any more.
@@ -90,8 +89,7 @@ type transition[S, E ~uint8] struct {
 	to    S
 }
 
-// tableOf returns the state that follows each state and event, none where the
-// event is not allowed.
+// tableOf returns the state that follows each state and event, none where the event is not allowed.
 func tableOf[S, E ~uint8](states S, events E, none S, rows map[transition[S, E]][]S) [][]S {
 	table := make([][]S, states)
 	for s := range table {
@@ -158,8 +156,7 @@ func (s stepState) String() string { return stepStateNames[s] }
 // satisfies reports whether a parent in this state lets its children run.
 func (s stepState) satisfies() bool { return s == stepComplete || s == stepResolvedManually }
 
-// finished reports whether nothing remains to be done for the step. A failed
-// step is not finished.
+// finished reports whether nothing remains to be done for the step. A failed step is not finished.
 func (s stepState) finished() bool { return s.satisfies() || s == stepCancelled }
 
 func parseStepState(name string) (stepState, bool) {
@@ -238,9 +235,8 @@ func (s stepState) next(e stepEvent) (stepState, bool) {
 	return to, to != noStepState
 }
 
-// momentOf returns when a step entered a state by a record of the time at, and
-// in which attempt; started is when the attempt began, if the record begins
-// one.
+// momentOf returns when a step entered a state by a record of the time at, and in which attempt; started is when the
+// attempt began, if the record begins one.
 func (t *task) momentOf(i int, to stepState, at, started instant) (instant, int) {
 	s := &t.steps[i]
 	if to != stepInProgress {
@@ -257,8 +253,7 @@ func (s *step) nextAttempt() int {
 	return s.attempts + 1
 }
 
-// The six statuses by which the mount-point API groups the states of tasks and
-// steps.
+// The six statuses by which the mount-point API groups the states of tasks and steps.
 
 // briefStatus is a state as the mount-point API shows it.
 type briefStatus uint8
@@ -297,7 +292,6 @@ var taskBriefs = [taskStates]briefStatus{
 
 func (s taskState) brief() briefStatus { return taskBriefs[s] }
 
-// states returns the states that the status stands for.
 func (b briefStatus) states() (set stateSet) {
 	for s, brief := range taskBriefs {
 		if brief == b {

@@ -1,21 +1,19 @@
 package main
 
-// The template family: workflow templates, from definition to registry, and the
-// graphs of their steps. It uses base and config; it does not know tasks or what
-// runs steps.
+// The template family: workflow templates, from definition to registry, and the graphs of their steps. It uses base and
+// config; it does not know tasks or what runs steps.
 //
 //	template.go                 the resolved template and its steps, and what steps publish
-//	template_registry.go        the registry, and the order of versions
+//	template_registry.go        the registry, and the order of versions; resolving a definition: the overrides of
+//	                            an environment, dependencies
 //	template_load.go            loading the templates of directories and files
 //	template_read.go            reading a definition: the tables of fields and their rules
-//	template_resolve.go         resolving a definition: the overrides of an environment, dependencies
 //	template_form.go            the normalized form
-//	template_format.go          the formats of a definition: JSON, TOML, YAML; places in a text
-//	template_convert.go         converting a definition to another format
+//	template_format.go          the formats of a definition: JSON, TOML, YAML; places in a text; converting a
+//	                            definition to another format
 //	template_yaml.go            the YAML reader
 //	template_graph.go           dependency graphs: cycles, levels, paths, flow
-//	template_schema.go          JSON Schema: its keywords, reading it, checking values
-//	template_schema_formats.go  its formats of texts
+//	template_schema.go          JSON Schema: its keywords, reading it, checking values; its formats of texts
 
 import (
 	"strings"
@@ -58,8 +56,7 @@ const (
 	batchIsolate  = "isolate"             // likewise, but steps that depend on the batches run without the failed one
 )
 
-// template is one resolved workflow definition. It is immutable, and its byte
-// slices are JSON texts.
+// template is one resolved workflow definition. It is immutable, and its byte slices are JSON texts.
 type template struct {
 	namespace, name, version string
 	semver                   semver // version, parsed
@@ -79,8 +76,7 @@ type template struct {
 	hash                     string         // lower-case hex of the first 16 bytes of SHA-256 over json
 }
 
-// lifecycle holds the limits that a template sets, in minutes; nil means the
-// service's limit.
+// lifecycle holds the limits that a template sets, in minutes; nil means the service's limit.
 type lifecycle struct {
 	MaxDurationMinutes               *int
 	MaxWaitingForDependenciesMinutes *int
@@ -179,7 +175,6 @@ func (t *template) fullName() string { return t.namespace + "." + t.name + "@" +
 // ids returns how many ids a task takes: its own, its steps', and a correlation id.
 func (t *template) ids() int { return len(t.steps) + 2 }
 
-// stepNames returns the names of steps.
 func (t *template) stepNames(steps []int) []string {
 	names := make([]string, len(steps))
 	for n, i := range steps {

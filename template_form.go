@@ -128,9 +128,8 @@ func (l *lifecycle) places() []place {
 	}
 }
 
-// templateFromNormalized reads template.json back: json, hash and fields are the
-// same. It checks the shape but not the rules for new templates, so that it can
-// read every template that was ever accepted.
+// templateFromNormalized reads template.json back: json, hash and fields are the same. It checks the shape but not the
+// rules for new templates, so that it can read every template that was ever accepted.
 func templateFromNormalized(data []byte) (*template, error) {
 	// The template keeps parts of the text, and data may be a line in a buffer that is used again.
 	text := bytes.Clone(data)
@@ -310,28 +309,11 @@ func readForm(data []byte, places []place) (err error) {
 		case func([]byte) error:
 			err = at(value)
 		default:
-			err = readPlain(value, at)
+			err = json.Unmarshal(value, at)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
 	return nil
-}
-
-// readPlain is json.Unmarshal, and faster for what every step has.
-func readPlain(value []byte, at any) error {
-	switch at := at.(type) {
-	case *string:
-		if value[0] == '"' {
-			*at = string(unescapeJSON(value))
-			return nil
-		}
-	case *int:
-		if n, err := strconv.Atoi(string(value)); err == nil {
-			*at = n
-			return nil
-		}
-	}
-	return json.Unmarshal(value, at)
 }

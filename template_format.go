@@ -1,11 +1,11 @@
 package main
 
-// The formats of a definition, JSON, TOML and YAML: each is read as JSON and says where the fields
-// are in its text.
+// The formats of a definition, JSON, TOML and YAML: each is read as JSON and says where the fields are in its text.
 
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,8 +19,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// definition returns a definition as compact JSON that passes checkJSON, or nil if it is not valid
-// in its format.
+// definition returns a definition as compact JSON that passes checkJSON, or nil if it is not valid in its format.
 func (r *templateReader) definition(data []byte, format string) []byte {
 	data = unmarked(data)
 	r.text.text = data
@@ -262,4 +261,22 @@ func (f *pathFinder) yaml(node *yamlNode, path string) {
 			f.yaml(m.value, inner)
 		}
 	}
+}
+
+// Converting a definition to JSON.
+
+// convertTemplate returns the definition of a file as JSON, or its line in a store. It fails if the definition has
+// problems.
+func convertTemplate(file string, data []byte, to string) ([]byte, error) {
+	from := templateFormat(file)
+	t, problems, _ := parseTemplate(file, data, from, "", nil)
+	if t == nil {
+		return nil, problems
+	}
+	if to == "line" {
+		return fmt.Appendf(nil, `{"hash":%q,"definition":%s}`+"\n", t.hash, t.json), nil
+	}
+	var out bytes.Buffer
+	err := json.Indent(&out, (&templateReader{file: file}).definition(data, from), "", "  ")
+	return append(out.Bytes(), '\n'), err
 }

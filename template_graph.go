@@ -102,8 +102,7 @@ func cycleText(cycle []int, name func(node int) string) string {
 	return strings.Join(append(words, name(cycle[0])), " -> ")
 }
 
-// ancestorsOf returns every one of n nodes that the node depends on, directly or not, in
-// ascending order.
+// ancestorsOf returns every one of n nodes that the node depends on, directly or not, in ascending order.
 func ancestorsOf(node, n int, parents func(node int) []int) []int {
 	seen := make([]bool, n) // a map took half the time of a long chain in fixture mode
 	found := []int{node}
@@ -155,9 +154,8 @@ func graphLevels(g dependencyGraph, n int) (order, level []int) {
 // among those to a parent, which is -1 if the node has no parents.
 type pathEnd struct{ length, parent, rank int }
 
-// longestPaths returns the k longest paths from a node without parents to one
-// without children, or all if there are fewer: the longest first, equal ones in
-// the order of their last nodes, then of the parents as listed. Each node keeps
+// longestPaths returns the k longest paths from a node without parents to one without children, or all if there are
+// fewer: the longest first, equal ones in the order of their last nodes, then of the parents as listed. Each node keeps
 // only the k longest paths to it, because longer paths through it extend these.
 func longestPaths(g dependencyGraph, order []int, k int) [][]int {
 	to := make([][]pathEnd, len(order))
@@ -201,8 +199,7 @@ func keepLongest(kept []pathEnd, node int, paths []pathEnd, step, k int) []pathE
 	return kept
 }
 
-// graphWalk finds the nodes that can be reached from others. It can be used many
-// times.
+// graphWalk finds the nodes that can be reached from others. It can be used many times.
 type graphWalk struct {
 	g     dependencyGraph
 	open  func(node int) bool // closed nodes are not entered
@@ -210,15 +207,12 @@ type graphWalk struct {
 	walks int
 }
 
-// behind returns the open nodes that can be reached from some nodes through open
-// nodes, the nearest first. The start nodes are not among them.
-func (w *graphWalk) behind(from ...int) []int {
+// behind returns the open nodes that can be reached from a node through open nodes, the nearest first, without that node.
+func (w *graphWalk) behind(from int) []int {
 	// With a new number, no node counts as seen: nothing has to be cleared.
 	w.walks++
-	for _, i := range from {
-		w.seen[i] = w.walks
-	}
-	found := slices.Clone(from)
+	w.seen[from] = w.walks
+	found := []int{from}
 	for at := 0; at < len(found); at++ {
 		for _, c := range w.g.children(found[at]) {
 			if w.seen[c] != w.walks && w.open(c) {
@@ -227,15 +221,14 @@ func (w *graphWalk) behind(from ...int) []int {
 			}
 		}
 	}
-	return found[len(from):]
+	return found[1:]
 }
 
 // The flow of a template with dynamic steps: which step may create which, and what
 // must be decided before a step exists.
 
-// flow is the graph of a template with dynamic steps. It is immutable. Its edges
-// are the declared dependencies; a batch_worker step that declares none on a
-// batchable step also depends on each batchable step that names it.
+// flow is the graph of a template with dynamic steps. It is immutable. Its edges are the declared dependencies; a
+// batch_worker step that declares none on a batchable step also depends on each batchable step that names it.
 type flow struct {
 	index    map[string]int // steps by name
 	parents  [][]int        // by step, as declared
@@ -246,7 +239,6 @@ type flow struct {
 // maxInstances is how many steps one outcome may create.
 const maxInstances = 10_000
 
-// newFlow returns the flow of a linked template.
 func newFlow(t *template) *flow {
 	f := &flow{index: make(map[string]int, len(t.steps)), makers: make([]int, len(t.steps))}
 	declared := make([][]int, len(t.steps))
@@ -268,8 +260,7 @@ func newFlow(t *template) *flow {
 	return f
 }
 
-// withNamedWorkers adds the dependencies of batch workers on the batchable steps
-// that name them.
+// withNamedWorkers adds the dependencies of batch workers on the batchable steps that name them.
 func (f *flow) withNamedWorkers(t *template, declared [][]int) [][]int {
 	parents := make([][]int, len(declared))
 	for i, list := range declared {
@@ -291,9 +282,8 @@ func (t *template) hasMaker(i int) bool {
 	return slices.ContainsFunc(t.steps[i].parents, func(p int) bool { return t.makes(p, i) })
 }
 
-// makes reports whether step p, on which step i depends, decides whether i is
-// created: a decision creates its branches, a batchable step its workers. A
-// convergence is not a branch: it follows the steps that exist.
+// makes reports whether step p, on which step i depends, decides whether i is created: a decision creates its branches,
+// a batchable step its workers. A convergence is not a branch: it follows the steps that exist.
 func (t *template) makes(p, i int) bool {
 	switch t.steps[i].kind {
 	case stepBatchWorker:

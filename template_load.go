@@ -3,6 +3,7 @@ package main
 // Loading templates: directories and files of definitions, and those of the demo.
 
 import (
+	"bytes"
 	"cmp"
 	"embed"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -22,7 +24,7 @@ import (
 //go:embed templates/demo/*.json templates/demo/*.toml
 var demoTemplates embed.FS
 
-// loadTemplates reads all templates in the directories, which may also be files, or the demo templates if
+// loadTemplates reads all templates in the directories, which may be those of projects, or files, or the demo templates if
 // there are none, and resolves them for an environment. The rules may be nil. The error
 // is an inputProblems with every problem of every file. The warnings name their files.
 func loadTemplates(dirs []string, env string, rules *templateRules) (*registry, []string, error) {
@@ -34,12 +36,12 @@ func loadTemplates(dirs []string, env string, rules *templateRules) (*registry, 
 		// A directory may have such a name as well.
 		if templateFormat(dir) != "" {
 			if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-				l.file(dir)
+				l.file(dir, "")
 				continue
 			}
 		}
-		if files, ok := l.directory(filepath.Clean(dir)); ok && files == 0 {
-			l.warnings = append(l.warnings, dir+": has no template; only "+templateFiles+" are read")
+		if l.directory(filepath.Clean(dir)) {
+			l.warnings = append(l.warnings, dir+": has no template; only "+templateFiles+" with steps are read")
 		}
 	}
 	// Once, not after each of possibly many problems.
@@ -53,7 +55,9 @@ func loadTemplates(dirs []string, env string, rules *templateRules) (*registry, 
 	if rules != nil && rules.schemas != schemasRefused {
 		l.warnOfSchemas()
 	}
-	return newRegistry(l.templates), l.warnings, nil
+	r := newRegistry(l.templates)
+	r.files = l.files
+	return r, l.warnings, nil
 }
 
 // templateLoader collects the templates of files.
@@ -64,7 +68,7 @@ type templateLoader struct {
 	warnings  []string
 	problems  inputProblems
 	refused   bool              // a definition has problems
-	files     map[string]bool   // files read, because directories may overlap
+	files     map[string]bool   // whether a file is a template; kept because directories may overlap
 	defined   map[string]string // full name of a template: its file
 }
 
@@ -72,29 +76,86 @@ func (l *templateLoader) problem(file string, err error) {
 	l.problems = append(l.problems, inputProblem{Source: file, Message: err.Error(), cause: err})
 }
 
-// directory reads the files of a directory and its subdirectories in the order of
-// their names, except hidden ones and links to directories. It returns the number
-// of files, and whether it could read the directory itself.
-func (l *templateLoader) directory(dir string) (files int, ok bool) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		what := pick(templateFormat(dir) == "", "templates directory", "template")
-		l.problem(dir, fmt.Errorf("reading the %s: %w", what, templateFileReason(err)))
-		return 0, false
-	}
-	for _, e := range entries {
-		name := filepath.Join(dir, e.Name())
+// directory reads the templates of a directory and of those below it. It reports whether the directory has none.
+func (l *templateLoader) directory(dir string) (empty bool) {
+	empty = true
+	templateEntries(dir, func(name string, err error) {
 		switch {
-		case strings.HasPrefix(e.Name(), "."):
-		case e.IsDir():
-			below, _ := l.directory(name)
-			files += below
-		case templateFormat(name) != "":
-			l.file(name)
-			files++
+		case err != nil && name == dir:
+			what := pick(templateFormat(dir) == "", "templates directory", "template")
+			l.problem(dir, fmt.Errorf("reading the %s: %w", what, templateFileReason(err)))
+			empty = false
+		case err != nil:
+			l.warnings = append(l.warnings, fmt.Sprintf("%s: passed over: %v", name, templateFileReason(err)))
+		case l.file(name, dir):
+			empty = false
+		}
+	})
+	return empty
+}
+
+// templateEntries calls f with the files of a directory and of those below it that have the name of a template, in the
+// order of their names, and with the directories that cannot be read. Hidden names, links to directories, node_modules
+// and what the kernel makes up are left out.
+func templateEntries(dir string, f func(name string, err error)) {
+	fs.WalkDir(os.DirFS(dir), ".", func(below string, e fs.DirEntry, err error) error {
+		name := filepath.Join(dir, below)
+		full, _ := filepath.Abs(name)
+		switch {
+		case err != nil:
+			f(name, err)
+		case below != "." && strings.HasPrefix(e.Name(), "."), e.Name() == "node_modules", slices.Contains([]string{"/proc", "/sys", "/dev"}, full):
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+		case !e.IsDir() && templateFormat(name) != "":
+			f(name, nil)
+		}
+		return nil
+	})
+}
+
+// stepsInText finds the steps of a template in a file that is not valid in its format.
+var stepsInText = regexp.MustCompile(`"steps"\s*:|(?m:^steps\s*[:=]|^\[\[\s*steps)`)
+
+// passesOver reports whether a file that was found in a directory is for another program. One that looks like a template
+// is named.
+func (l *templateLoader) passesOver(file string, data []byte) bool {
+	var definition []byte
+	// Most files of a project have neither word, and need not be parsed.
+	if bytes.Contains(data, []byte("steps")) || bytes.Contains(data, []byte("namespace_name")) {
+		r := &templateReader{file: file, blamed: map[string]bool{}}
+		if definition = r.definition(data, templateFormat(file)); definition == nil && stepsInText.Match(unmarked(data)) {
+			return false
 		}
 	}
-	return files, true
+	if jsonKind(definition) != '{' {
+		definition = []byte("{}")
+	}
+	var missing []string
+	for _, name := range []string{"steps", "name", "version"} {
+		if objectMember(definition, name) == nil {
+			missing = append(missing, name)
+		}
+	}
+	steps := objectMember(definition, "steps")
+	switch {
+	case len(missing) == 0:
+		return false
+	case steps != nil && (jsonKind(steps) == '[' || len(missing) == 1), steps == nil && objectMember(definition, "namespace_name") != nil:
+		l.warnings = append(l.warnings, fmt.Sprintf("%s: passed over: looks like a template, but has no %s", file, anyOf(missing)))
+	default:
+		l.pass(file, "not a template")
+	}
+	return true
+}
+
+// pass tells that a file is passed over, and returns false.
+func (l *templateLoader) pass(file, why string) bool {
+	if l.rules != nil && l.rules.passed != nil {
+		l.rules.passed(file, why)
+	}
+	return false
 }
 
 // warnOfSchemas warns, once and first, that the schemas of templates are not enforced.
@@ -134,20 +195,54 @@ func templateFormat(name string) string {
 	return ""
 }
 
-func (l *templateLoader) file(name string) {
-	if l.files[name] {
-		return
+// maxFoundTemplate is the size of files that are read without being named, in bytes.
+const maxFoundTemplate = 16 << 20
+
+// file reads a file that is named alone, or that was found in a directory. It reports whether the file is a template.
+func (l *templateLoader) file(name, dir string) bool {
+	taken, seen := l.files[name]
+	if !seen {
+		taken = l.read(name, dir)
+		if !taken && l.rules != nil && l.rules.known[name] {
+			l.problem(name, errors.New("is no longer a template; to remove its template, delete the file"))
+		}
+		l.files[name] = taken
 	}
-	l.files[name] = true
-	if data, err := readTemplateFile(name, math.MaxInt64); err != nil {
-		l.problem(name, fmt.Errorf("reading the template: %w", templateFileReason(err)))
-	} else {
-		l.add(name, data)
-	}
+	return taken
 }
 
-// readTemplateFile reads a regular file, up to a limit in bytes. Others, such as
-// pipes, might never end.
+func (l *templateLoader) read(name, dir string) bool {
+	limit := int64(math.MaxInt64)
+	if dir != "" {
+		if limit = maxFoundTemplate + 1; leadsOut(name, dir) {
+			return l.pass(name, "a link that leads out")
+		}
+	}
+	data, err := readTemplateFile(name, limit)
+	switch {
+	case err != nil:
+		l.problem(name, fmt.Errorf("reading the template: %w", templateFileReason(err)))
+	case dir != "" && len(data) > maxFoundTemplate:
+		return l.pass(name, "larger than 16 MiB")
+	case dir != "" && l.passesOver(name, data):
+		return false
+	default:
+		l.add(name, data)
+	}
+	return true
+}
+
+// leadsOut reports whether a name in a directory is a link to something outside it.
+func leadsOut(name, dir string) bool {
+	full, _ := filepath.Abs(name)
+	target, err := filepath.EvalSymlinks(full)
+	full, _ = filepath.Abs(dir)
+	root, rootErr := filepath.EvalSymlinks(full)
+	separator := string(filepath.Separator)
+	return err == nil && rootErr == nil && !strings.HasPrefix(target+separator, strings.TrimSuffix(root, separator)+separator)
+}
+
+// readTemplateFile reads a regular file, up to a limit in bytes. Others, such as pipes, might never end.
 func readTemplateFile(name string, limit int64) ([]byte, error) {
 	f, err := openRegular(name, os.O_RDONLY)
 	if err != nil {
@@ -171,7 +266,6 @@ func (l *templateLoader) embedded() {
 	}
 }
 
-// add adds the template of one definition.
 func (l *templateLoader) add(file string, data []byte) {
 	t, problems, warnings := parseTemplate(file, data, templateFormat(file), l.env, l.rules)
 	l.problems = append(l.problems, problems...)

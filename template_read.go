@@ -14,10 +14,9 @@ import (
 	"unicode/utf8"
 )
 
-// parseTemplate reads a definition in a format, json, toml or yaml, and resolves it
-// for an environment ("": no overrides). It returns a template, or all problems.
-// Problems and warnings name their places in the file, which is not read; "" is no
-// file. The rules may be nil.
+// parseTemplate reads a definition in a format, json, toml or yaml, and resolves it for an environment ("": no
+// overrides). It returns a template, or all problems. Problems and warnings name their places in the file, which is not
+// read; "" is no file. The rules may be nil.
 func parseTemplate(
 	file string, data []byte, format, env string, rules *templateRules,
 ) (*template, inputProblems, []string) {
@@ -44,8 +43,10 @@ type templateRules struct {
 	callable func(callable string) error // what is wrong with the callable of a step; nil accepts all
 	unrun    func(callable string) bool  // reports whether no handler runs a callable, for warnings; nil gives none
 	schemas  schemaRule
-	budget   *budget // of the request that the definition is from; nil for a file
-	bounded  bool    // the file may be anybody's: its schemas have the budget of a request
+	passed   func(file, why string) // told of the files of a directory that are not read; nil tells nobody
+	known    map[string]bool        // files that were templates, and must still be if they exist
+	budget   *budget                // of the request that the definition is from; nil for a file
+	bounded  bool                   // the file may be anybody's: its schemas have the budget of a request
 }
 
 // schemaRule says what to do with a schema that cannot be enforced.
@@ -236,8 +237,7 @@ var (
 	nameValue  = textOf(1, maxNameLength, checkNameText)
 )
 
-// objectOf is the rule for an object with the given fields. Others are kept after
-// them, sorted, with a warning.
+// objectOf is the rule for an object with the given fields. Others are kept after them, sorted, with a warning.
 func objectOf(fields ...templateField) templateRule {
 	return valueOf("an object", func(r *templateReader, path string, data []byte) []byte {
 		return r.object(path, data, fields, false)
@@ -282,8 +282,7 @@ const (
 	draftBytes  = 1000 // of a step while it is resolved, and as it is kept
 )
 
-// assign finds the member for each field, the zero member if there is none, and
-// the members that are not fields.
+// assign finds the member for each field, the zero member if there is none, and the members that are not fields.
 func (r *templateReader) assign(
 	path string, data []byte, fields []templateField,
 ) (given, others templateObject) {
@@ -330,7 +329,6 @@ func (r *templateReader) field(path string, f templateField, m templateMember) [
 // spelled returns the path of a field as the definition spells it.
 func (r *templateReader) spelled(path string) string { return cmp.Or(r.spelling[path], path) }
 
-// listOf is the rule for a list whose items follow a rule.
 func listOf(item templateRule) templateRule {
 	return valueOf("a list", func(r *templateReader, path string, data []byte) []byte {
 		n := jsonLength(data)
@@ -349,8 +347,7 @@ func listOf(item templateRule) templateRule {
 	})
 }
 
-// mapOf is the rule for an object with any keys, whose values follow a rule. It
-// sorts the keys.
+// mapOf is the rule for an object with any keys, whose values follow a rule. It sorts the keys.
 func mapOf(value templateRule) templateRule {
 	return valueOf("an object", func(r *templateReader, path string, data []byte) []byte {
 		var members templateObject
@@ -365,8 +362,7 @@ func mapOf(value templateRule) templateRule {
 	})
 }
 
-// textOf is the rule for a string of least to most characters that passes the
-// checks; most 0 means any length.
+// textOf is the rule for a string of least to most characters that passes the checks; most 0 means any length.
 func textOf(least, most int, checks ...func(r *templateReader, path, s string)) templateRule {
 	return valueOf("a string", func(r *templateReader, path string, data []byte) []byte {
 		s, _ := jsonString(data)
@@ -383,7 +379,6 @@ func textOf(least, most int, checks ...func(r *templateReader, path, s string)) 
 	})
 }
 
-// wordOf is the rule for one of the given words.
 func wordOf(words ...string) templateRule {
 	return textOf(0, 0, func(r *templateReader, path, s string) {
 		if !slices.Contains(words, s) {
@@ -460,8 +455,7 @@ const (
 	maxTimeoutSeconds = 1<<31 - 1
 )
 
-// The tables of fields, inner objects first. The normalized form has its members
-// in this order.
+// The tables of fields, inner objects first. The normalized form has its members in this order.
 var (
 	retryFields = []templateField{
 		{name: "retryable", value: boolValue, absent: "true"},
@@ -690,46 +684,20 @@ func (o templateObject) sort() {
 	slices.SortFunc(o, func(a, b templateMember) int { return strings.Compare(a.key, b.key) })
 }
 
-// json returns the object as JSON.
 func (o templateObject) json() []byte {
-	size := 2
+	w := jsonWriter{b: []byte{'{'}}
 	for _, m := range o {
-		size += len(m.key) + len(m.value) + 4
+		w.key(m.key)
+		w.b = append(w.b, m.value...)
 	}
-	text := append(make([]byte, 0, size), '{')
-	for i, m := range o {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = append(appendJSONString(text, m.key), ':')
-		text = append(text, m.value...)
-	}
-	return append(text, '}')
+	return append(w.b, '}')
 }
 
 // templateElements returns the elements of a list, or nil for other values.
-func templateElements(data []byte) [][]byte {
-	var elements [][]byte
-	for w := walkJSON(data, '['); w.nextElement(); {
-		elements = append(elements, w.value)
-	}
-	return elements
-}
+func templateElements(data []byte) [][]byte { return slices.Collect(jsonElements(data)) }
 
-// templateListJSON returns a list as JSON.
 func templateListJSON(elements [][]byte) []byte {
-	size := 2
-	for _, e := range elements {
-		size += len(e) + 1
-	}
-	text := append(make([]byte, 0, size), '[')
-	for i, e := range elements {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = append(text, e...)
-	}
-	return append(text, ']')
+	return slices.Concat([]byte{'['}, bytes.Join(elements, []byte{','}), []byte{']'})
 }
 
 // templateText returns a member of an object if it is a string, else "".
@@ -738,8 +706,7 @@ func templateText(object []byte, key string) string {
 	return text
 }
 
-// templateMemberPath returns the path of a member: a.b, or a["b c"] for an unusual
-// key.
+// templateMemberPath returns the path of a member: a.b, or a["b c"] for an unusual key.
 func templateMemberPath(path, key string) string {
 	switch {
 	case key == "" || len(key) > 60 || strings.ContainsFunc(key, unusualInTemplatePath):

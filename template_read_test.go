@@ -158,18 +158,6 @@ func TestPlacesOfManyWarnings(t *testing.T) {
 	c.moveTo(1)
 }
 
-// BenchmarkManyWarnings reads a template with 20,000 warnings and finds their places.
-func BenchmarkManyWarnings(b *testing.B) {
-	text := []byte(`{"name":"a","version":"1.0.0"`)
-	for i := range 20_000 {
-		text = fmt.Appendf(text, `,"b%d":0`, i)
-	}
-	text = append(text, '}')
-	for b.Loop() {
-		parseTemplate("f", text, "json", "", nil)
-	}
-}
-
 // templateDefinition returns a small template with fields set to JSON texts: those
 // that begin with "step." in its only step, the others in the template. An empty
 // text removes the field.
@@ -245,13 +233,9 @@ func TestTemplateRules(t *testing.T) {
 		{"version", `1.0`, "version: is a number; want a string"},
 		{"version", `"1.0.0-rc.1+b"`, ""},
 		{"description", `null`, ""},
-		{"description", `[]`, "description: is a list; want a string"},
 		{"metadata", `{"author":"x","tags":["a"],"documentation_url":null,"other":[1,null]}`, ""},
 		{"metadata", `[]`, "metadata: is a list; want an object"},
-		{"metadata", `{"author":1}`, "metadata.author: is a number; want a string"},
-		{"metadata", `{"tags":["a",1]}`, "metadata.tags[1]: is a number; want a string"},
 		{"metadata", `{"tags":"a"}`, "metadata.tags: is a string; want a list"},
-		{"metadata", `{"documentation_url":true}`, "metadata.documentation_url: is true or false; want a string"},
 		{"identity_strategy", `"caller_provided"`, ""},
 		{"identity_strategy", `"always_unique"`, ""},
 		{"identity_strategy", `"STRICT"`,
@@ -259,14 +243,12 @@ func TestTemplateRules(t *testing.T) {
 		{"default_context", `{"a":1e2}`, ""},
 		{"default_context", `null`, ""},
 		{"default_context", `[]`, "default_context: is a list; want an object"},
-		{"input_schema", `true`, "input_schema: is true or false; want an object"},
 		{"search", `["order_id","customer.email","ключ","a-b.c_d.9"]`, ""},
 		{"search", `[]`, ""},
 		{"search", `["a","b","c","d","e","f","g","h"]`, ""},
 		{"search", `["a","b","c","d","e","f","g","h","i"]`, "search: has 9 paths; want at most 8"},
 		{"search", `["a","b","c","d","e","f","g","h","h"]`, "search: has 9 paths; want at most 8"},
 		{"search", `"order_id"`, "search: is a string; want a list"},
-		{"search", `["a",1]`, "search[1]: is a number; want a string"},
 		{"search", `["a",""]`, "search[1]: is empty"},
 		{"search", `["a","b","a"]`, `search[2]: repeats "a"`},
 		{"search", `["a..b"]`, `search[0]: "a..b" must be names of members with dots between them, like customer.email`},
@@ -274,7 +256,6 @@ func TestTemplateRules(t *testing.T) {
 		{"search", `["a=b"]`, `search[0]: "a=b" must be names of members with dots between them, like customer.email`},
 		{"search", `[` + long(256) + `]`, "search[0]: has 256 characters; want at most 255"},
 		{"lifecycle", `{}`, ""},
-		{"lifecycle", `[]`, "lifecycle: is a list; want an object"},
 		{"lifecycle", `{"max_duration_minutes":0}`, "lifecycle.max_duration_minutes: 0 is below 1"},
 		{"lifecycle", `{"max_duration_minutes":1.5}`, "lifecycle.max_duration_minutes: 1.5 is not an integer"},
 		{"lifecycle", `{"max_duration_minutes":100000001}`,
@@ -287,9 +268,7 @@ func TestTemplateRules(t *testing.T) {
 		{"lifecycle", `{"staleness_action":"retry"}`,
 			`lifecycle.staleness_action: unknown staleness_action "retry"; want dlq, error or none`},
 		{"lifecycle", `{"auto":true}`, "?lifecycle.auto: unknown field, kept as it is"},
-		{"environments", `[]`, "environments: is a list; want an object"},
 		{"environments", `{"test":null}`, ""},
-		{"environments", `{"test":[]}`, "environments.test: is a list; want an object"},
 		{"environments", `{"a b":{"steps":{}}}`, `environments["a b"].steps: is an object; want a list`},
 		{"environments", `{"test":{"steps":[{}]}}`, "environments.test.steps[0].name: is required"},
 		{"environments", `{"test":{"steps":[{"name":"b"}]}}`,
@@ -299,30 +278,21 @@ func TestTemplateRules(t *testing.T) {
 			"environments.test.steps[0].timeout_seconds: 0 is below 1"},
 		{"environments", override(`"retry":{"max_attempts":101}`),
 			"environments.test.steps[0].retry.max_attempts: 101 is above 100"},
-		{"environments", override(`"handler":{"initialization":1}`),
-			"environments.test.steps[0].handler.initialization: is a number; want an object"},
 		{"environments", override(`"handler":{"callable":"y"}`),
 			"?environments.test.steps[0].handler.callable: unknown field, kept as it is"},
 		{"environments", `{"test":{"step":[]}}`,
 			"?environments.test.step: unknown field, kept as it is (did you mean steps?)"},
 		{"system_dependencies", `{"primary":"db","secondary":["x"]}`, ""},
-		{"system_dependencies", `{"primary":1}`, "system_dependencies.primary: is a number; want a string"},
-		{"system_dependencies", `{"secondary":[1]}`,
-			"system_dependencies.secondary[0]: is a number; want a string"},
 		{"domain_events", `[{"name":"e"}]`, ""},
 		{"domain_events", `[{}]`, "domain_events[0].name: is required"},
-		{"domain_events", `[{"name":"e","schema":1}]`, "domain_events[0].schema: is a number; want an object"},
 		{"task_handler", `[1,{"a":null}]`, ""},
 		{"steps", ``, ""},
 		{"steps", `null`, ""},
-		{"steps", `{}`, "steps: is an object; want a list"},
-		{"steps", `[null]`, "steps[0]: is null; want an object"},
 		{"extra", `{"a":null}`, "?extra: unknown field, kept as it is"},
 		{"Name", `"x"`, "?Name: unknown field, kept as it is (did you mean name?)"},
 
 		{"step.name", ``, "steps[0].name: is required"},
 		{"step.name", long(256), "steps[0].name: has 256 characters; want at most 255"},
-		{"step.description", `1`, "steps[0].description: is a number; want a string"},
 		{"step.type", `"decision"`, ""},
 		{"step.type", `"deferred_convergence"`, ""},
 		{"step.type", `"batchable"`, ""},
@@ -330,17 +300,12 @@ func TestTemplateRules(t *testing.T) {
 		{"step.step_type", `"odd"`, `steps[0].step_type: unknown step_type "odd"; want standard, decision, deferred_convergence, ` +
 			`batchable or batch_worker`},
 		{"step.handler", ``, "steps[0].handler: is required"},
-		{"step.handler", `"x"`, "steps[0].handler: is a string; want an object"},
 		{"step.handler", `{}`, "steps[0].handler.callable: is required"},
 		{"step.handler", `{"callable":""}`, "steps[0].handler.callable: is empty"},
 		{"step.handler", `{"callable":` + long(500) + `}`, ""},
 		{"step.handler", `{"callable":` + long(501) + `}`,
 			"steps[0].handler.callable: has 501 characters; want at most 500"},
-		{"step.handler", `{"callable":"x","method":1}`, "steps[0].handler.method: is a number; want a string"},
 		{"step.handler", `{"callable":"x","resolver":null,"method":null,"initialization":null}`, ""},
-		{"step.handler", `{"callable":"x","resolver":1}`, "steps[0].handler.resolver: is a number; want a string"},
-		{"step.handler", `{"callable":"x","initialization":[]}`,
-			"steps[0].handler.initialization: is a list; want an object"},
 		{"step.handler", asked(`"answer_within":"72h"`), ""},
 		{"step.handler", asked(`"answer_within":"1w2d","if_unanswered":{"approved":false}`), ""},
 		{"step.handler", asked(`"answer_within":null,"if_unanswered":null`), ""},
@@ -354,13 +319,10 @@ func TestTemplateRules(t *testing.T) {
 			"?steps[0].handler.initialization.answer_within: has no effect, because the callable names a handler (http://); timeout_seconds limits each attempt"},
 		{"step.handler", `{"callable":"x","initialisation":{}}`,
 			"?steps[0].handler.initialisation: unknown field, kept as it is (did you mean initialization?)"},
-		{"step.dependencies", `"a"`, "steps[0].dependencies: is a string; want a list"},
-		{"step.dependencies", `[null]`, "steps[0].dependencies[0]: is null; want a string"},
 		{"step.dependencies", `["b"]`, `steps[0].dependencies[0]: there is no step "b"`},
 		{"step.depends_on", `["b"]`, `steps[0].depends_on[0]: there is no step "b"`},
 		{"step.depends_on", `["a"]`, "steps[0].depends_on[0]: a step cannot depend on itself"},
 		{"step.retry", `null`, ""},
-		{"step.retry", `5`, "steps[0].retry: is a number; want an object"},
 		{"step.retry", retry(`"retryable":"yes"`), "steps[0].retry.retryable: is a string; want true or false"},
 		{"step.retry", retry(`"max_attempts":200`), "steps[0].retry.max_attempts: 200 is above 100"},
 		{"step.retry", retry(`"max_attempts":-1`), "steps[0].retry.max_attempts: -1 is below 0"},
@@ -395,10 +357,8 @@ func TestTemplateRules(t *testing.T) {
 		{"step.timeout_seconds", `0`, "steps[0].timeout_seconds: 0 is below 1"},
 		{"step.timeout_seconds", `2147483648`, "steps[0].timeout_seconds: 2147483648 is above 2147483647"},
 		{"step.timeout_seconds", `"30"`, "steps[0].timeout_seconds: is a string; want a number"},
-		{"step.result_schema", `[]`, "steps[0].result_schema: is a list; want an object"},
 		{"step.result_schema", `null`, ""},
 		{"step.system_dependency", `null`, ""},
-		{"step.system_dependency", `1`, "steps[0].system_dependency: is a number; want a string"},
 		{"step.publishes_events", `[` + event + `]`, ""},
 		{"step.publishes_events", `[{"name":"n","schema":{}}]`,
 			"steps[0].publishes_events[0].description: is required"},
@@ -563,26 +523,6 @@ func TestBrokenDefinitions(t *testing.T) {
 				t.Errorf("got %q; want it to begin with %q", got, test.want)
 			}
 		})
-	}
-}
-
-func TestTemplateOfTenThousandSteps(t *testing.T) {
-	t.Parallel()
-	slowAndSequential(t)
-	var b bytes.Buffer
-	b.WriteString(`{"name":"t","version":"1.0.0","steps":[`)
-	for i := range 10000 {
-		if i > 0 {
-			b.WriteString(`,{"depends_on":["s` + templateItemPath("", i-1) + `"],`)
-		} else {
-			b.WriteString(`{`)
-		}
-		b.WriteString(`"name":"s` + templateItemPath("", i) + `","handler":{"callable":"builtin:noop"}}`)
-	}
-	b.WriteString(`]}`)
-	got := mustParseTemplate(t, b.String())
-	if len(got.order) != 10000 || got.order[9999] != 9999 {
-		t.Errorf("got %d steps in the order; want 10000", len(got.order))
 	}
 }
 

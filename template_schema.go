@@ -5,14 +5,17 @@ package main
 // schema is read, so that no value is judged by half a schema. References lead to places in the same schema only.
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -333,7 +336,6 @@ func (s *jsonSchema) check(b *budget, value []byte) misfits {
 	return v.found
 }
 
-// take takes memory of the budget.
 func (v *schemaRun) take(n int, what string) bool { return v.budget.take(n, string(v.at), what) }
 
 // spend takes steps of the budget, and reports whether to continue.
@@ -348,7 +350,6 @@ const (
 	keywordSteps = 4
 )
 
-// fits applies a schema to a value.
 func (v *schemaRun) fits(s, n jsonValue) bool {
 	each := keywordSteps*(1+n.size()) + len(n.raw())/8
 	if v.depth == maxSchemaDepth || !v.spend(schemaSteps+s.size()*each) {
@@ -374,9 +375,9 @@ func (v *schemaRun) keyword(name string, s, w, n jsonValue) bool {
 	case "type":
 		return v.typed(w, n)
 	case "const":
-		return v.equal(n, w) || v.misfit(n, "want "+clippedText(string(w.raw())))
+		return v.among([]jsonValue{w}, n)
 	case "enum":
-		return v.enum(w, n)
+		return v.among(w.elements(), n)
 	case "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum":
 		return !n.is("number") || v.number(name, w, n)
 	case "minLength", "maxLength", "minProperties", "maxProperties", "minItems", "maxItems":
@@ -408,7 +409,6 @@ func (v *schemaRun) keyword(name string, s, w, n jsonValue) bool {
 	return true
 }
 
-// is reports whether the value has a type.
 func (n jsonValue) is(name string) bool {
 	switch n.kind() {
 	case 'n':
@@ -450,16 +450,15 @@ func (n jsonValue) texts() (all []string, ok bool) {
 	return all, ok
 }
 
-// equal reports whether two values are the same.
-func (v *schemaRun) equal(n, w jsonValue) bool {
-	return v.spend((len(n.raw())+len(w.raw()))/8) && n.within(w, false)
-}
-
-func (v *schemaRun) enum(w, n jsonValue) bool {
+// among applies const or enum: the value must be one of some.
+func (v *schemaRun) among(values []jsonValue, n jsonValue) bool {
+	if !v.spend(len(n.raw())) {
+		return false
+	}
 	const most, width = 100, 300 // of the values that are shown, and their text
-	var shown []string
-	for _, one := range w.inner() {
-		if v.equal(n, one) {
+	got, shown := n.normal(nil), []string{}
+	for _, one := range values {
+		if v.spend(1+len(one.raw())/4) && bytes.Equal(got, one.normal(nil)) {
 			return true
 		}
 		if len(shown) < most && v.quiet == 0 {
@@ -559,9 +558,7 @@ func (v *schemaRun) list(name string, s, w, n jsonValue) bool {
 	}
 	var prefix []jsonValue
 	if list, found := s.find("prefixItems"); found {
-		for _, part := range list.inner() {
-			prefix = append(prefix, part)
-		}
+		prefix = list.elements()
 	}
 	ok, i := true, 0
 	for _, value := range n.inner() {
@@ -668,4 +665,98 @@ func (v *schemaRun) matchesAny(patterns, name jsonValue) bool {
 func (v *schemaRun) matches(pattern, n jsonValue) bool {
 	p := v.patterns[string(pattern.text())]
 	return v.spend(schemaSteps+len(n.raw())*p.size) && p.re.Match(n.text())
+}
+
+// The keyword format of JSON Schema: which formats of texts are checked, and how.
+
+// formatSteps is how many steps of a check each byte of a text costs, in the slowest format.
+const formatSteps = 16
+
+// schemaFormats holds the checked formats; docs/reference/schemas.md lists them.
+var schemaFormats = map[string]func(s string) bool{
+	"date-time": validDateTime, "date": validDate, "time": validTime, "email": validEmail, "uri": validURI,
+	"uuid": func(s string) bool { return uuidSyntax().MatchString(s) },
+	"ipv4": validIPv4, "ipv6": validIPv6,
+	// The syntax of RFC 1123. Labels in Punycode are not decoded: what they may stand for needs tables of Unicode.
+	"hostname": func(s string) bool { return len(s) <= 253 && hostSyntax().MatchString(s) },
+}
+
+const (
+	hostLabel  = `[0-9A-Za-z](?:[0-9A-Za-z-]{0,61}[0-9A-Za-z])?`
+	emailLabel = `[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?`
+	emailAtom  = "[\\w!#$%&'*+/=?^`{|}~-]+"
+	uriPath    = `(?:/` + uriChar + `*)*`
+	uriChar    = `(?:[\w.~!$&'()*+,;=:@-]|` + uriPercent + `)`
+	uriPercent = `%[0-9A-Fa-f]{2}`
+	uriTail    = `(?:[/?]|` + uriChar + `)*`
+)
+
+var (
+	dateSyntax  = compiled(`^(\d{4})-(\d{2})-(\d{2})$`)
+	timeSyntax  = compiled(`^(\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:[zZ]|([+-])(\d{2}):(\d{2}))$`)
+	uuidSyntax  = compiled(`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+	hostSyntax  = compiled(`^` + hostLabel + `(?:\.` + hostLabel + `)*$`)
+	emailSyntax = compiled(`^(` + emailAtom + `(?:\.` + emailAtom + `)*|"(?:[ !#-\[\]-~]|\\[ -~])*")@(?:(` +
+		emailLabel + `(?:\.` + emailLabel + `)*)|\[(.*)\])$`)
+	uriSyntax = compiled(`^[A-Za-z][A-Za-z0-9+.-]*:(?://(?:(?:[\w.~!$&'()*+,;=:-]|` + uriPercent +
+		`)*@)?(?:(\[[^\]]*\])|(?:[\w.~!$&'()*+,;=-]|` + uriPercent + `)*)(?::[0-9]*)?` + uriPath +
+		`|/(?:` + uriChar + `+` + uriPath + `)?|` + uriChar + `+` + uriPath + `|)(?:\?` + uriTail + `)?(?:#` + uriTail + `)?$`)
+	futureAddressSyntax = compiled(`^[vV][0-9A-Fa-f]+\.[\w.~!$&'()*+,;=:-]+$`)
+)
+
+func validDate(s string) bool {
+	_, err := time.Parse(time.DateOnly, s)
+	return err == nil && dateSyntax().MatchString(s)
+}
+
+// validTime reports whether s is a time of RFC 3339. A leap second is at the end of a day
+// in UTC.
+func validTime(s string) bool {
+	m := timeSyntax().FindStringSubmatch(s)
+	if m == nil {
+		return false
+	}
+	number := func(i int) int { n, _ := strconv.Atoi(m[i]); return n }
+	hour, minute, second, offset := number(1), number(2), number(3), number(5)*60+number(6)
+	if hour > 23 || minute > 59 || second > 60 || number(5) > 23 || number(6) > 59 {
+		return false
+	}
+	if m[4] == "+" {
+		offset = -offset
+	}
+	// The days keep the sum above 0.
+	return second < 60 || (hour*60+minute+offset+2*24*60)%(24*60) == 24*60-1
+}
+
+func validDateTime(s string) bool {
+	return len(s) > 10 && s[10]|0x20 == 't' && validDate(s[:10]) && validTime(s[11:])
+}
+
+func validIPv4(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Is4()
+}
+
+func validIPv6(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Is6() && a.Zone() == ""
+}
+
+func validEmail(s string) bool {
+	m := emailSyntax().FindStringSubmatch(s)
+	if m == nil || len(m[1]) > 64 || len(m[2]) > 253 {
+		return false
+	}
+	v6, isV6 := strings.CutPrefix(m[3], "IPv6:")
+	return m[2] != "" || isV6 && validIPv6(v6) || validIPv4(m[3])
+}
+
+// validURI checks the syntax of RFC 3986.
+func validURI(s string) bool {
+	m := uriSyntax().FindStringSubmatch(s)
+	if m == nil {
+		return false
+	}
+	address := strings.Trim(m[1], "[]")
+	return m[1] == "" || validIPv6(address) || futureAddressSyntax().MatchString(address)
 }

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // schemaSuiteRefused has the number of schemas of the suite that are refused, by its files.
@@ -228,10 +227,9 @@ func TestSchemaProblems(t *testing.T) {
 	}
 }
 
-// TestSchemaCost checks values and schemas that would take for ever if they were checked naively.
+// TestSchemaCost checks values and schemas that would take for ever, until the test times out, if checked naively.
 func TestSchemaCost(t *testing.T) {
 	slowAndSequential(t)
-	began := time.Now()
 	twice := `{"properties":{"a":{"$ref":"#"}},"oneOf":[{"properties":{"a":{"$ref":"#"}}},{"properties":{"a":{"$ref":"#"}},"required":["b"]}]}`
 	deep := strings.Repeat(`{"a":`, 60) + `1` + strings.Repeat(`}`, 60)
 	if got := compileSchema("", []byte(twice), nil).check(unlimited(), []byte(deep)).String(); got != "the schema takes too many steps to check the value" {
@@ -252,9 +250,6 @@ func TestSchemaCost(t *testing.T) {
 		{`{"pattern":"^(a+)+$"}`, `"` + strings.Repeat("a", 300_000) + `b"`},
 	} {
 		compileSchema("", []byte(row[0]), nil).check(unlimited(), []byte(row[1]))
-	}
-	if took := time.Since(began); took > patience {
-		t.Errorf("got %v for all; want less than %v", took, patience)
 	}
 }
 

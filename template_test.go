@@ -1,10 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"stepwell/e2e/wire"
 	"strings"
 	"testing"
 )
@@ -57,22 +60,6 @@ func TestTypoDistance(t *testing.T) {
 	}
 }
 
-func TestDetailView(t *testing.T) {
-	parsed := mustParseTemplate(t, `{"name":"t","version":"1.0.0","steps":[
-		{"name":"a","handler":{"callable":"x"},"result_schema":{"type":"object"}},
-		{"name":"b","handler":{"callable":"y"},"type":"decision","depends_on":["a"],"description":"d",
-			"retry":{"retryable":false,"max_attempts":1}}]}`)
-	want := `{"name":"t","namespace":"default","version":"1.0.0","description":null,"configuration":` +
-		string(parsed.json) + `,"steps":[{"name":"a","description":null,"default_retryable":true,"default_max_attempts":3,` +
-		`"result_schema":{"type":"object"},"dependencies":[],` +
-		`"handler":{"callable":"x","resolver":null,"initialization":{}},"type":"standard"},` +
-		`{"name":"b","description":"d","default_retryable":false,"default_max_attempts":1,"result_schema":null,` +
-		`"dependencies":["a"],"handler":{"callable":"y","resolver":null,"initialization":{}},"type":"decision"}]}`
-	if got := string(jsonOf(parsed.detailView())); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
 // TestSemverPrecedence compares every pair of versions; equal ones share a row.
 func TestSemverPrecedence(t *testing.T) {
 	ascending := [][]string{
@@ -101,40 +88,6 @@ func checkPrecedence(t *testing.T, a, b string, want int) {
 	}
 	if got := v.compare(w); got > 0 != (want > 0) || got < 0 != (want < 0) {
 		t.Errorf("%s, %s: got %d; want the sign of %d", a, b, got, want)
-	}
-}
-
-// TestDemoTemplates checks what the documentation says about the demo templates.
-func TestDemoTemplates(t *testing.T) {
-	builtins := "builtin:noop builtin:echo builtin:sleep builtin:fail builtin:flaky builtin:sum " +
-		"builtin:decide builtin:batch builtin:tally"
-	check := func(callable string) error {
-		if strings.HasPrefix(callable, "builtin:") && !strings.Contains(builtins, callable) {
-			return errors.New("no such builtin")
-		}
-		return nil
-	}
-	r, warnings, err := loadTemplates(nil, "development", &templateRules{callable: check, schemas: schemasRefused})
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkTemplateLines(t, "warnings", warnings, nil)
-	want := "demo.approval@1.0.0 demo.batch@1.0.0 demo.diamond@1.0.0 demo.exhausted@1.0.0 demo.failing@1.0.0 demo.fan_out@1.0.0 " +
-		"demo.flaky@1.0.0 demo.linear@1.0.0 demo.routing@1.0.0 demo.slow@1.0.0"
-	if got := fullTemplateNames(r.sorted); got != want {
-		t.Errorf("got %s; want %s", got, want)
-	}
-	for _, demo := range r.sorted {
-		if demo.strategy != strategyAlwaysUnique || demo.description == nil {
-			t.Errorf("%s: got %s, description %v; want always_unique and some",
-				demo.name, demo.strategy, demo.description)
-		}
-		for _, s := range demo.steps {
-			if s.description == nil {
-				t.Errorf("%s: got no description of step %s; want one", demo.name, s.name)
-			}
-		}
-		checkTemplateReload(t, demo, "development")
 	}
 }
 
@@ -198,68 +151,6 @@ func TestNormalizedForm(t *testing.T) {
 		`"worker_template":"a","failure_strategy":"isolate"},"composition":"c"}]}`
 	if got := string(most.json); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
-func TestTemplateFields(t *testing.T) {
-	got := mustParseTemplate(t, `{"name": "t", "namespace": "n", "version": "2.0.0", "description": "d",
-		"identity_strategy": "always_unique", "default_context": {"a": 1},
-		"lifecycle": {"max_duration_minutes": 5, "staleness_action": "error"},
-		"steps": [
-			{"name": "end", "depends_on": ["right", "left"],
-				"handler": {"callable": "y", "method": "m", "resolver": "r"}},
-			{"name": "start", "handler": {"callable": "x", "initialization": {"dependency_results": "parents"}}},
-			{"name": "left", "depends_on": ["start"], "handler": {"callable": "x"}, "timeout_seconds": 5,
-				"retry": {"backoff": "linear", "backoff_base_ms": 200, "max_backoff_ms": 2000, "max_attempts": 7}},
-			{"name": "right", "depends_on": ["start"], "description": "r", "result_schema": {"type": "null"},
-				"handler": {"callable": "x", "initialization": {"worker_template_name": "w"}}}
-		]}`)
-	if got.fullName() != "n.t@2.0.0" || *got.description != "d" || got.strategy != strategyAlwaysUnique ||
-		got.dynamic {
-		t.Errorf("got %s, %q, %s, dynamic %v", got.fullName(), *got.description, got.strategy, got.dynamic)
-	}
-	if string(got.defaultContext) != `{"a":1}` {
-		t.Errorf("got default context %s", got.defaultContext)
-	}
-	l := got.lifecycle
-	if *l.MaxDurationMinutes != 5 || l.MaxStepsInProcessMinutes != nil || l.StalenessAction != "error" {
-		t.Errorf("got lifecycle %+v", l)
-	}
-	if want := []int{1, 2, 3, 0}; !slices.Equal(got.order, want) {
-		t.Errorf("got order %v; want %v", got.order, want)
-	}
-	end, start, left, right := got.steps[0], got.steps[1], got.steps[2], got.steps[3]
-	if !slices.Equal(end.parents, []int{3, 2}) || !slices.Equal(start.children, []int{2, 3}) {
-		t.Errorf("got parents %v and children %v; want [3 2] and [2 3]", end.parents, start.children)
-	}
-	if end.callable != "y" || end.method != "m" || *end.resolver != "r" ||
-		start.resolver != nil || start.method != "" {
-		t.Errorf("got handlers %s and %s", end.handler, start.handler)
-	}
-	if !start.parentsOnly || left.parentsOnly || string(left.config) != "{}" {
-		t.Errorf("got parentsOnly %v, %v; want true, false", start.parentsOnly, left.parentsOnly)
-	}
-	if want := (retryPolicy{true, 7, backoffLinear, 200, 2000}); left.retry != want || left.timeoutSeconds != 5 {
-		t.Errorf("got %+v, %d s; want %+v, 5 s", left.retry, left.timeoutSeconds, want)
-	}
-	if string(right.resultSchema) != `{"type":"null"}` || left.resultSchema != nil || right.batchWorker != "w" {
-		t.Errorf("got %s, %s, %q", right.resultSchema, left.resultSchema, right.batchWorker)
-	}
-	if want := stableID("n", "t", "2.0.0", "right"); right.id != want {
-		t.Errorf("got id %v; want %v", right.id, want)
-	}
-}
-
-func TestBatchConfigNamesTheWorker(t *testing.T) {
-	data := templateDefinition(t, map[string]string{
-		"step.type":    `"batch_worker"`,
-		"step.handler": `{"callable":"x","initialization":{"worker_template_name":"other"}}`,
-		"step.batch_config": `{"batch_size":1,"parallelism":1,"cursor_field":"id","worker_template":"a",` +
-			`"failure_strategy":"isolate"}`,
-	})
-	got := mustParseTemplate(t, string(data))
-	if got.steps[0].batchWorker != "a" || !got.dynamic {
-		t.Errorf("got %q, dynamic %v; want a, true", got.steps[0].batchWorker, got.dynamic)
 	}
 }
 
@@ -438,4 +329,334 @@ func TestSearched(t *testing.T) {
 	if got := (&template{}).searched([]byte(`{"":1}`)); got != nil {
 		t.Errorf("got %s without paths; want nothing", got)
 	}
+}
+
+func TestTemplateFromBrokenNormalizedForm(t *testing.T) {
+	good := string(mustParseTemplate(t, string(templateDefinition(t, nil))).json)
+	for _, test := range []struct{ name, old, new string }{
+		{"cut off", `]}`, ``},
+		{"no name", `"name":"t",`, ``},
+		{"no version", `"version":"1.0.0"`, `"version":"1"`},
+		{"name of another kind", `"name":"t"`, `"name":7`},
+		{"steps of another kind", `"steps":[`, `"steps":{},"x":[`},
+		{"step of another kind", `"steps":[`, `"steps":[7,`},
+		{"config of another kind", `"initialization":{}`, `"initialization":7`},
+		{"handler of another kind", `"handler":{`, `"handler":[],"x":{`},
+		{"unknown dependency", `"dependencies":[]`, `"dependencies":["b"]`},
+		{"cycle", `"dependencies":[]`, `"dependencies":["a"]`},
+		{"dependency of another kind", `"dependencies":[]`, `"dependencies":[1]`},
+		{"attempts of another kind", `"max_attempts":3`, `"max_attempts":3.5`},
+	} {
+		broken := strings.Replace(good, test.old, test.new, 1)
+		if broken == good {
+			t.Fatalf("%s: nothing to replace in %s", test.name, good)
+		}
+		if got, err := templateFromNormalized([]byte(broken)); err == nil {
+			t.Errorf("%s: got %s; want an error", test.name, got.json)
+		}
+	}
+}
+
+// TestSearchFromOutside checks that a state cannot bring paths that a new template must not have.
+func TestSearchFromOutside(t *testing.T) {
+	good := string(mustParseTemplate(t, string(templateDefinition(t, nil))).json)
+	for search, ok := range map[string]bool{`["a","b.c"]`: true, `[]`: true, `{"a":1}`: false, `["a",1]`: false, `["a","a"]`: false, `"a"`: false} {
+		text := strings.Replace(good, `"steps":`, `"search":`+search+`,"steps":`, 1)
+		if got, err := templateFromNormalized([]byte(text)); (err == nil) != ok {
+			t.Errorf("%s: got %v, %v; want it accepted: %v", search, got, err, ok)
+		}
+	}
+}
+
+// registryOf returns a registry of templates without steps, given by their full
+// names.
+func registryOf(t *testing.T, names ...string) *registry {
+	t.Helper()
+	var templates []*template
+	for _, full := range names {
+		name, version, _ := strings.Cut(full, "@")
+		namespace, name, _ := strings.Cut(name, ".")
+		templates = append(templates, mustParseTemplate(t,
+			`{"namespace":"`+namespace+`","name":"`+name+`","version":"`+version+`"}`))
+	}
+	return newRegistry(templates)
+}
+
+func TestNearestTemplate(t *testing.T) {
+	r := registryOf(t, "demo.linear@1.0.0", "demo.linear@1.2.0", "demo.diamond@1.0.0",
+		"shop.order@1.0.0", "shop.buy@1.0.0", "stop.order@2.0.0", "demo.ab@1.0.0")
+	for _, test := range []struct{ namespace, name, version, want string }{
+		{"demo", "linear", "3.0.0", "demo/linear@1.2.0"},
+		{"default", "linear", "", "demo/linear"},
+		{"default", "linear", "1.0.0", "demo/linear@1.0.0"},
+		{"demo", "liner", "", "demo/linear"},
+		{"demo", "Diamnod", "latest", "demo/diamond@1.0.0"},
+		{"shop", "order", "2.0.0", "shop/order@1.0.0"},
+		{"stop", "oder", "", "stop/order"},
+		{"stopp", "order", "", "stop/order"},
+		{"default", "liner", "", "demo/linear"},
+		{"demo", "ax", "", "demo/ab"},
+		{"demo", "xy", "", ""},
+		{"shop", "bye", "", "shop/buy"},
+		{"demo", "bye", "", ""},
+		{"demo", "", "", ""},
+		{"demo", "something_else", "1.0.0", ""},
+		{"demo", strings.Repeat("linear", 100000), "", ""},
+	} {
+		if got := r.nearest(test.namespace, test.name, test.version); got != test.want {
+			t.Errorf("%s.%s@%s: got %q; want %q", test.namespace, clippedText(test.name), test.version, got, test.want)
+		}
+	}
+}
+
+func TestCredentialsInURLsAreHidden(t *testing.T) {
+	const secret = "s3cret"
+	parsed := mustParseTemplate(t, `{"name":"t","version":"1.0.0","description":"see https://me:s3cret@example.org/",
+		"metadata":{"documentation_url":"http:\/\/me:s3cret@example.org"},
+		"steps":[{"name":"a","description":"http://s3cret@h/","result_schema":{"x":"ftp://a:s3cret@h"},
+			"handler":{"callable":"http://me:s3c@s3cret@h:1/p","initialization":{"to":"amqp://u:s3cret@h/v"}}}]}`)
+	r := newRegistry([]*template{parsed})
+	shown := string(jsonOf(parsed.detailView())) + mustJSON(t, r.listView("")) +
+		parsed.steps[0].shown
+	if strings.Contains(shown, secret) || strings.Contains(shown, "s3c") {
+		t.Errorf("got %s; want no credentials", shown)
+	}
+	if got, want := parsed.steps[0].shown, "http://[REDACTED]@h:1/p"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	if !json.Valid(parsed.shownJSON) || !strings.Contains(string(parsed.json), secret) {
+		t.Errorf("got %s; want it valid, and what is kept unchanged", parsed.shownJSON)
+	}
+}
+
+func TestParseSemver(t *testing.T) {
+	for _, s := range []string{
+		"0.0.0", "1.2.3", "10.20.30", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-0.3.7", "1.0.0-x.7.z.92",
+		"1.0.0-x-y-z.--", "1.0.0+20130313144700", "1.0.0-beta+exp.sha.5114f85", "1.0.0+21AF26D3----117B344092BD",
+		"1.0.0+001", "1.0.0-0a", "99999999999999999999999.999999999999999999.99999999999999999", "1.0.0-a+b-c",
+	} {
+		if _, ok := parseSemver(s); !ok {
+			t.Errorf("got %q refused; want it accepted", s)
+		}
+	}
+	for _, s := range []string{
+		"", "1", "1.2", "1.2.3.4", "v1.2.3", "01.2.3", "1.02.3", "1.2.03", "1.2.3-", "1.2.3+", "1.2.3-+", "1.2.3-a..b",
+		"1.2.3-01", "1.2.3+a..b", "1.2.3+a+b", "1.2.3-ä", "1.2.3 ", " 1.2.3", "1.2.-3", "-1.2.3", "1.2.x", "latest",
+		"1.2.3-a_b", "1..3", "1.2.3\n", "１.2.3",
+	} {
+		if _, ok := parseSemver(s); ok {
+			t.Errorf("got %q accepted; want it refused", s)
+		}
+	}
+}
+
+func fullTemplateNames(templates []*template) string {
+	var names []string
+	for _, t := range templates {
+		names = append(names, t.fullName())
+	}
+	return strings.Join(names, " ")
+}
+
+// TestRealTemplates loads templates of other projects.
+func TestRealTemplates(t *testing.T) {
+	dir := filepath.Join("..", "shared", "data", "templates")
+	if _, err := os.Stat(dir); err != nil {
+		wire.Lack(t, "../shared/data", "no real templates here: %v", err)
+	}
+	for _, env := range []string{"", "test", "development"} {
+		r, warnings, err := loadTemplates([]string{dir}, env, nil)
+		if err != nil {
+			t.Fatalf("env %q: %v", env, err)
+		}
+		if len(r.sorted) == 0 {
+			t.Errorf("env %q: got no template; want some", env)
+		}
+		for _, w := range warnings {
+			if strings.Contains(w, "unknown field") {
+				t.Errorf("env %q: got warning %s; want none of this kind", env, w)
+			}
+		}
+		for _, parsed := range r.sorted {
+			checkTemplateReload(t, parsed, env)
+		}
+	}
+}
+
+// TestConvertTemplates converts the templates at hand to JSON, and compares what is read.
+func TestConvertTemplates(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	files := must(filepath.Glob("templates/demo/*"))(t)
+	files = append(files, must(filepath.Glob("../shared/data/templates*/*"))(t)...)
+	for _, file := range files {
+		format, text := templateFormat(file), readFile(t, file)
+		want := mustResolveTemplate(t, string(text), format, "")
+		converted := must(convertTemplate("x."+format, text, "json"))(t)
+		if got := mustResolveTemplate(t, string(converted), "json", ""); !sameJSON(got.json, want.json) {
+			t.Errorf("%s: got\n%s\nwant\n%s", file, got.json, want.json)
+		}
+	}
+}
+
+// writeTemplateFiles writes files to a new directory and returns its path.
+func writeTemplateFiles(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		noError(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+	return dir
+}
+
+func namedDefinition(name string) string {
+	return `{"name":"` + name + `","version":"1.0.0","steps":[]}`
+}
+
+func TestLoadTemplates(t *testing.T) {
+	dir := writeTemplateFiles(t, map[string]string{
+		"b.json":           namedDefinition("b"),
+		"a.toml":           "name = 'a'\nversion = '1.0.0'\nodd = 1\nsteps = []\n",
+		"deeper/c.json":    namedDefinition("c"),
+		"deeper/d/e.json":  namedDefinition("e"),
+		".hidden/x.json":   namedDefinition("x"),
+		".x.json":          "not read",
+		"readme.md":        "not read",
+		"x.json.bak":       "not read",
+		"elsewhere/f.text": namedDefinition("f"),
+	})
+	noError(t, os.Symlink("b.json", filepath.Join(dir, "link.txt")))
+	other := writeTemplateFiles(t, map[string]string{"data/f.json": namedDefinition("f")})
+	noError(t, os.MkdirAll(filepath.Join(other, ".data"), 0o700))
+	hidden := filepath.Join(other, ".data", "x.json") // read by the link to it alone
+	noError(t, os.WriteFile(hidden, []byte(namedDefinition("x")), 0o600))
+	noError(t, os.Symlink(hidden, filepath.Join(other, "linked.json")))
+	overlap := filepath.Join(dir, "deeper")
+	r, warnings := must2(loadTemplates([]string{dir, other, overlap + "/"}, "", nil))(t)
+	want := "default.a@1.0.0 default.b@1.0.0 default.c@1.0.0 default.e@1.0.0 default.f@1.0.0 default.x@1.0.0"
+	if got := fullTemplateNames(r.sorted); got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	checkTemplateLines(t, "warnings", warnings, []string{
+		filepath.Join(dir, "a.toml") + ":3:1: odd: unknown field, kept as it is",
+	})
+}
+
+func TestLoadTemplatesFromAnEmptyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	r, warnings, err := loadTemplates([]string{dir}, "", nil)
+	if err != nil || len(r.sorted) != 0 {
+		t.Fatalf("got %v; want no template and no error", err)
+	}
+	checkTemplateLines(t, "warnings", warnings, []string{dir + ": has no template; only " + templateFiles + " with steps are read"})
+}
+
+// TestLoadTemplatesOfAProject checks what is read of a directory that was not made for templates.
+func TestLoadTemplatesOfAProject(t *testing.T) {
+	dir := writeTemplateFiles(t, map[string]string{
+		"flows/a.yaml":        "name: a\nversion: 1.0.0\nsteps: []\n",
+		"big.json":            namedDefinition("big") + strings.Repeat(" ", maxFoundTemplate),
+		"build.yaml":          "steps:\n  - name: compile\n",
+		"chart.yaml":          "{{- if .Values.steps }}\nkind: x\n{{- end }}\n",
+		"compose.yaml":        "services:\n  steps: {image: x}\n",
+		"list.json":           `["steps"]`,
+		"node_modules/m.json": namedDefinition("m"),
+		"old.toml":            "namespace_name = 'shop'\nname = 'old'\nversion = '1.0.0'\n",
+		"package.json":        `{"name":"p","version":"1.0.0"}`,
+		"stairs.json":         `{"steps": 12}`,
+		"tsconfig.json":       "// comment\n{\"x\": \"steps\"}",
+	})
+	outside := writeTemplateFiles(t, map[string]string{"o.json": namedDefinition("o")})
+	noError(t, os.Symlink(filepath.Join(outside, "o.json"), filepath.Join(dir, "out.json")))
+	var passed []string
+	rules := &templateRules{passed: func(file, why string) { passed = append(passed, strings.TrimPrefix(file, dir)+": "+why) }}
+	r, warnings := must2(loadTemplates([]string{dir}, "", rules))(t)
+	if got := fullTemplateNames(r.sorted); got != "default.a@1.0.0" {
+		t.Errorf("got %s; want only a", got)
+	}
+	checkTemplateLines(t, "warnings", warnings, []string{
+		filepath.Join(dir, "build.yaml") + ": passed over: looks like a template, but has no name or version",
+		filepath.Join(dir, "old.toml") + ": passed over: looks like a template, but has no steps",
+	})
+	checkTemplateLines(t, "files passed over", passed, []string{
+		"/big.json: larger than 16 MiB", "/chart.yaml: not a template", "/compose.yaml: not a template",
+		"/list.json: not a template", "/out.json: a link that leads out", "/package.json: not a template",
+		"/stairs.json: not a template", "/tsconfig.json: not a template",
+	})
+	// A file that is named alone is read in any case.
+	for _, name := range []string{"big.json", "node_modules/m.json", "out.json"} {
+		if r, _, err := loadTemplates([]string{filepath.Join(dir, name)}, "", nil); err != nil || len(r.sorted) != 1 {
+			t.Errorf("%s: got %v; want its template", name, err)
+		}
+	}
+	if _, _, err := loadTemplates([]string{filepath.Join(dir, "build.yaml")}, "", nil); err == nil {
+		t.Error("a file without a name, named alone, is accepted")
+	}
+	templateEntries("/proc", func(name string, err error) { t.Errorf("got %s, %v below /proc; want nothing", name, err) })
+}
+
+func TestLoadTemplatesListsEveryProblem(t *testing.T) {
+	dir := writeTemplateFiles(t, map[string]string{
+		"a.json": namedDefinition("t"),
+		"b.json": `{"name":"t","version":"1.0.0","namespace":"default","steps":[]}`,
+		"c.json": `{"name":"c","version":"x","steps":[{"name":"s","handler":{"callable":"bad"}}]}`,
+		"d.toml": "name = \n[[steps]]",
+		"e.toml": "name = 'e'\nversion = '1.0.0'\n[[steps]]\nname = 's'\nhandler.callable = 'bad'\n",
+	})
+	noError(t, os.Symlink("nowhere", filepath.Join(dir, "f.json")))
+	noError(t, os.MkdirAll(filepath.Join(dir, ".d"), 0o700))
+	noError(t, os.Symlink(".d", filepath.Join(dir, "g.json")))
+	missing := filepath.Join(dir, "missing")
+	r, _, err := loadTemplates([]string{dir, missing}, "", &templateRules{callable: refuseBadCallable})
+	problems, ok := errors.AsType[inputProblems](err)
+	if r != nil || !ok {
+		t.Fatalf("got %v, %v; want template problems", r, err)
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	want := []string{
+		in("b.json") + ":1:2: name: duplicate template default.t@1.0.0, also defined in " + in("a.json"),
+		in("c.json") + `:1:13: version: "x" is not a semantic version like 1.2.3`,
+		in("c.json") + ":1:59: steps[0].handler.callable: no such handler",
+		in("d.toml") + ":1:8: invalid TOML: ",
+		in("e.toml") + ":5:9: steps[0].handler.callable: no such handler",
+		in("f.json") + ": reading the template: no such file or directory",
+		in("g.json") + ": reading the template: not a regular file",
+		missing + ": reading the templates directory: no such file or directory",
+		"docs/reference/templates.md describes the formats and every field",
+	}
+	got := strings.Split(problems.Error(), "\n")
+	if len(got) != len(want) {
+		t.Fatalf("got\n%s\nwant\n%s", err, strings.Join(want, "\n"))
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("got %q; want it to begin with %q", got[i], want[i])
+		}
+	}
+}
+
+func TestLoadTemplatesChecksDemoCallables(t *testing.T) {
+	refuse := func(string) error { return errors.New("refused") }
+	_, _, err := loadTemplates(nil, "", &templateRules{callable: refuse})
+	want := "built-in templates/demo/approval.json:25:9: steps[0].handler.callable: refused\n"
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v; want it to begin with %q", err, want)
+	}
+}
+
+func checkTemplateLines(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %s\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+// refuseBadCallable refuses callables that begin with bad.
+func refuseBadCallable(callable string) error {
+	if strings.HasPrefix(callable, "bad") {
+		return errors.New("no such handler")
+	}
+	return nil
 }

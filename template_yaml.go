@@ -49,7 +49,6 @@ type yamlMember struct {
 	value  *yamlNode
 }
 
-// appendJSON appends the value of a node.
 func (n *yamlNode) appendJSON(dst []byte) []byte {
 	switch n.kind {
 	case yamlList:
@@ -288,9 +287,8 @@ type yamlContent struct {
 	outer, own yamlProperties // from lines before, and from this line
 }
 
-// block reads the node after an indicator (-, ? or :) of a collection in column n, or the document
-// with n = -1. The node is in a deeper column. compact allows a collection in the line of the
-// indicator, level a sequence in column n.
+// block reads the node after an indicator (-, ? or :) of a collection in column n, or the document with n = -1. The
+// node is in a deeper column. compact allows a collection in the line of the indicator, level a sequence in column n.
 func (y *yamlReader) block(n int, compact, level bool) *yamlNode {
 	y.deeper()
 	defer func() { y.depth-- }()
@@ -497,7 +495,6 @@ func (y *yamlReader) properties() yamlProperties {
 	}
 }
 
-// join joins the properties of one node.
 func (y *yamlReader) join(outer, own yamlProperties) yamlProperties {
 	switch {
 	case !outer.given():
@@ -587,10 +584,8 @@ func (y *yamlReader) inline(n int, flow bool) *yamlNode {
 		node.text = y.double(n)
 	case '\'':
 		node.text = y.single(n)
-	case '[':
-		return y.flowList(n)
-	case '{':
-		return y.flowMap(n)
+	case '[', '{':
+		return y.flow(n)
 	default:
 		node.text, node.plain = y.plain(n, flow), true
 	}
@@ -808,29 +803,23 @@ func (y *yamlReader) flowNext(end byte, n, start int) bool {
 	return true
 }
 
-func (y *yamlReader) flowList(n int) *yamlNode {
+// flow reads a list or a mapping in brackets.
+func (y *yamlReader) flow(n int) *yamlNode {
 	y.deeper()
 	defer func() { y.depth-- }()
-	node := &yamlNode{kind: yamlList, offset: y.i}
-	for y.flowNext(']', n, node.offset) {
-		item, pair := y.flowEntry(n, node.offset, true)
-		// A pair in a sequence is a mapping with one member.
-		if item == nil {
+	list := y.at(0) == '['
+	node := &yamlNode{kind: pick(list, yamlList, yamlMap), offset: y.i}
+	for y.flowNext(pick[byte](list, ']', '}'), n, node.offset) {
+		item, pair := y.flowEntry(n, node.offset, list)
+		switch {
+		case !list:
+			node.members = append(node.members, *pair)
+			continue
+		case item == nil: // a pair in a sequence is a mapping with one member
 			item = &yamlNode{kind: yamlMap, offset: pair.offset, members: []yamlMember{*pair}}
 			y.finish(item, yamlProperties{})
 		}
 		node.items = append(node.items, item)
-	}
-	return node
-}
-
-func (y *yamlReader) flowMap(n int) *yamlNode {
-	y.deeper()
-	defer func() { y.depth-- }()
-	node := &yamlNode{kind: yamlMap, offset: y.i}
-	for y.flowNext('}', n, node.offset) {
-		_, pair := y.flowEntry(n, node.offset, false)
-		node.members = append(node.members, *pair)
 	}
 	return node
 }
@@ -950,7 +939,6 @@ func plainTag(text string) string {
 	return "str"
 }
 
-// number returns a number as JSON.
 func (y *yamlReader) number(node *yamlNode) []byte {
 	text := strings.TrimPrefix(node.text, "+")
 	if strings.ContainsAny(text, "iInN") {
@@ -1016,7 +1004,6 @@ func (y *yamlReader) failUnexpected() {
 	}
 }
 
-// plainLine appends the text of one line.
 func (y *yamlReader) plainLine(text []byte, flow bool) []byte {
 	start, end := y.i, y.i
 	for ; !y.endsPlain(flow); y.i++ {

@@ -18,7 +18,7 @@ import (
 
 type object = map[string]any
 
-// licenses are the SPDX names of the texts in licenses/.
+// licenses are the SPDX names of the texts in docs/licenses/.
 var licenses = map[string]string{
 	"stdlib": "BSD-3-Clause", "github.com/BurntSushi/toml": "MIT", "github.com/golang-jwt/jwt/v5": "MIT",
 }

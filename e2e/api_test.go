@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"stepwell/e2e/wire"
 )
@@ -22,6 +21,9 @@ import (
 var (
 	readFile, writeFile = wire.ReadFile, wire.WriteFile
 	eventually          = wire.Eventually
+	configFile          = wire.ConfigFile
+	programEnv          = wire.ProgramEnv
+	startProcess        = wire.StartProcess
 	slow, size          = wire.Slow, wire.Size
 	raceDetector        = wire.RaceDetector
 )
@@ -206,16 +208,6 @@ func resultText(t testing.TB, s *api, id, step string) string {
 	return ""
 }
 
-// receiveWithin receives a value, or gives up after a time.
-func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
-	select {
-	case v = <-c:
-		return v, true
-	case <-time.After(d):
-		return v, false
-	}
-}
-
 // wantParts fails the test unless the text has every part.
 func wantParts(t testing.TB, what, text string, parts ...string) {
 	t.Helper()
@@ -256,12 +248,4 @@ func templateDir(t testing.TB, templates ...string) string {
 		writeFile(t, filepath.Join(dir, fmt.Sprintf("%d.json", i)), []byte(text))
 	}
 	return dir
-}
-
-// configFile returns a configuration file with a text.
-func configFile(t testing.TB, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "stepwell.toml")
-	writeFile(t, file, []byte(text))
-	return file
 }

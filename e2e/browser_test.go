@@ -177,6 +177,7 @@ type page struct {
 	t       testing.TB
 	b       *browser
 	session string
+	service string // the URL of the service that the paths of the test are those of
 
 	mu        sync.Mutex                // guards all below
 	contracts map[string]*wire.Contract // the documents of the API, by the URL of the service: its origin and what is before its paths
@@ -209,8 +210,8 @@ func newPage(t testing.TB) *page {
 	p := &page{t: t, b: b, contracts: map[string]*wire.Contract{}}
 	var made struct{ BrowserContextID, TargetID, SessionID string }
 	p.browserCommand("Target.createBrowserContext", nil, &made)
-	p.browserCommand("Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": made.BrowserContextID}, &made)
-	p.browserCommand("Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
+	p.browserCommand("Target.createTarget", object{"url": "about:blank", "browserContextId": made.BrowserContextID}, &made)
+	p.browserCommand("Target.attachToTarget", object{"targetId": made.TargetID, "flatten": true}, &made)
 	p.session = made.SessionID
 	b.mu.Lock()
 	b.pages[p.session] = p
@@ -223,7 +224,7 @@ func newPage(t testing.TB) *page {
 		b.mu.Lock()
 		delete(b.pages, p.session)
 		b.mu.Unlock()
-		b.send("", "Target.disposeBrowserContext", map[string]any{"browserContextId": made.BrowserContextID})
+		b.send("", "Target.disposeBrowserContext", object{"browserContextId": made.BrowserContextID})
 		p.wantNoProblems()
 	})
 	return p
@@ -336,18 +337,22 @@ func (p *page) expect(address string) {
 	p.contracts[service] = contract
 }
 
-// open goes to a page of the service and waits until the document is read.
-func (p *page) open(url string) {
+// open goes to a page, by its path in the console of the service or by its URL, and waits until it shows texts.
+func (p *page) open(address string, shown ...string) {
 	p.t.Helper()
-	p.expect(url)
-	p.visit(url)
+	if address == "" || address[0] == '/' {
+		address = p.service + "/console" + address
+	}
+	p.expect(address)
+	p.visit(address)
+	p.waitText(shown...)
 }
 
 // visit goes to any page and waits until the document is read.
 func (p *page) visit(url string) {
 	p.t.Helper()
 	var got struct{ ErrorText string }
-	p.command("Page.navigate", map[string]any{"url": url}, &got)
+	p.command("Page.navigate", object{"url": url}, &got)
 	if got.ErrorText != "" {
 		p.t.Fatalf("opening %s: %s", url, got.ErrorText)
 	}
@@ -365,7 +370,7 @@ func (p *page) eval(expression string) any {
 }
 
 func (p *page) tryEval(expression string) (any, error) {
-	result, err := p.b.send(p.session, "Runtime.evaluate", map[string]any{
+	result, err := p.b.send(p.session, "Runtime.evaluate", object{
 		"expression": expression, "awaitPromise": true, "returnByValue": true, "userGesture": true})
 	if err != nil {
 		return nil, err
@@ -414,31 +419,28 @@ func (p *page) holdsSoon(condition string) (bool, error) {
 	return v == true, err
 }
 
-// waitText waits until the page shows a text.
-func (p *page) waitText(text string) {
+// waitText waits until the page has shown each of the texts.
+func (p *page) waitText(texts ...string) {
 	p.t.Helper()
-	p.wait(fmt.Sprintf("document.body.innerText.includes(%q)", text))
+	for _, text := range texts {
+		p.wait(fmt.Sprintf("document.body.innerText.includes(%q)", text))
+	}
 }
 
-// click clicks the first visible element that a selector matches, as a mouse does.
-func (p *page) click(selector string) {
+// click clicks the first visible element that a selector matches, as a mouse does, and waits for texts.
+func (p *page) click(selector string, shown ...string) {
 	p.t.Helper()
 	p.clickAt(fmt.Sprintf("[...document.querySelectorAll(%q)].find((e) => e.checkVisibility())", selector))
+	p.waitText(shown...)
 }
 
-// clickText clicks the button, link, tab or summary with a text.
-func (p *page) clickText(text string) {
+// clickText clicks the button, link, tab or summary with a text, and waits for texts.
+func (p *page) clickText(text string, shown ...string) {
 	p.t.Helper()
 	p.clickAt(fmt.Sprintf(`[...document.querySelectorAll("button, a, summary, [role=tab]")].filter((e) =>
 		e.checkVisibility() && (e.closest("dialog") || !document.querySelector("dialog[open]"))).find((e) =>
 		e.textContent.trim() === %q)`, text))
-}
-
-// clickUntil clicks the element with a text until a condition holds: while a list is drawn anew, the element that takes
-// the click may be gone before it is released.
-func (p *page) clickUntil(text, condition string) {
-	p.t.Helper()
-	p.until(condition, func() { p.clickText(text) })
+	p.waitText(shown...)
 }
 
 // until does something, and again if a condition does not hold soon.
@@ -451,12 +453,6 @@ func (p *page) until(condition string, do func()) {
 		}
 	}
 	p.wait(condition)
-}
-
-// hover moves the mouse to the first element that a selector matches.
-func (p *page) hover(selector string) {
-	p.t.Helper()
-	p.mouse(fmt.Sprintf("document.querySelector(%q)", selector), "mouseMoved")
 }
 
 // hoverUntil moves the mouse to the element that an expression names until a condition holds: what moves meanwhile may
@@ -496,7 +492,7 @@ func (p *page) mouse(element string, what ...string) {
 		}
 	})()`, element)).([]any)
 	for _, w := range what {
-		p.command("Input.dispatchMouseEvent", map[string]any{
+		p.command("Input.dispatchMouseEvent", object{
 			"type": w, "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
 	}
 }
@@ -519,7 +515,7 @@ func (p *page) fill(selector, text string) {
 	p.wait(fmt.Sprintf("document.querySelector(%q)", selector))
 	for range 5 { // until the page does not take the focus away meanwhile
 		p.eval(fmt.Sprintf("(() => { const e = document.querySelector(%q); e.focus(); e.select(); })()", selector))
-		p.command("Input.insertText", map[string]any{"text": text}, nil)
+		p.command("Input.insertText", object{"text": text}, nil)
 		if v, err := p.tryEval(fmt.Sprintf("document.querySelector(%q)?.value", selector)); err != nil || v == text {
 			return
 		}
@@ -531,7 +527,7 @@ func (p *page) key(names ...string) {
 	p.t.Helper()
 	codes := map[string]int{"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32}
 	for _, name := range names {
-		down := map[string]any{"type": "keyDown", "key": name, "windowsVirtualKeyCode": codes[name]}
+		down := object{"type": "keyDown", "key": name, "windowsVirtualKeyCode": codes[name]}
 		switch {
 		case name == "Enter":
 			down["text"] = "\r"
@@ -539,47 +535,22 @@ func (p *page) key(names ...string) {
 			down["text"] = name
 		}
 		p.command("Input.dispatchKeyEvent", down, nil)
-		p.command("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": name, "windowsVirtualKeyCode": codes[name]}, nil)
+		p.command("Input.dispatchKeyEvent", object{"type": "keyUp", "key": name, "windowsVirtualKeyCode": codes[name]}, nil)
 	}
 }
 
 // size sets the size of the page in CSS pixels.
 func (p *page) size(width, height int) {
 	p.t.Helper()
-	p.command("Emulation.setDeviceMetricsOverride", map[string]any{
+	p.command("Emulation.setDeviceMetricsOverride", object{
 		"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
 }
 
 // scheme sets what the system prefers: light or dark.
 func (p *page) scheme(name string) {
 	p.t.Helper()
-	p.command("Emulation.setEmulatedMedia", map[string]any{
-		"features": []any{map[string]any{"name": "prefers-color-scheme", "value": name}}}, nil)
-}
-
-// screenshots takes pictures of what is shown on screens and phones, light and dark.
-func (p *page) screenshots(name string) {
-	p.t.Helper()
-	for _, width := range []int{1280, 390} {
-		for _, scheme := range []string{"light", "dark"} {
-			p.screenshot(name, width, scheme)
-		}
-	}
-}
-
-// screenshot writes what is seen at a width, in light or dark, to a file in the directory that
-// STEPWELL_SCREENSHOTS names, if it is set: for people to look at.
-func (p *page) screenshot(name string, width int, scheme string) {
-	p.t.Helper()
-	dir := os.Getenv("STEPWELL_SCREENSHOTS")
-	if dir == "" {
-		return
-	}
-	p.size(width, 900)
-	p.scheme(scheme)
-	p.picture(dir, name, width, scheme)
-	p.size(1280, 900)
-	p.scheme("light")
+	p.command("Emulation.setEmulatedMedia", object{
+		"features": []any{object{"name": "prefers-color-scheme", "value": name}}}, nil)
 }
 
 // picture writes what is seen to a file in a directory, which it makes.
@@ -596,6 +567,63 @@ func (p *page) capture() []byte {
 	p.t.Helper()
 	p.eval(`new Promise((done) => requestAnimationFrame(() => setTimeout(done, 250)))`)
 	var shot struct{ Data string }
-	p.command("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": false}, &shot)
+	p.command("Page.captureScreenshot", object{"format": "png", "captureBeyondViewport": false}, &shot)
 	return wire.Must(base64.StdEncoding.DecodeString(shot.Data))(p.t)
+}
+
+// newConsole runs a test beside others: it starts the service, whose console the page is to open.
+func newConsole(t *testing.T, args ...string) (*page, *program) {
+	t.Helper()
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, append([]string{"--memory"}, args...)...)
+	p.service = s.ready.OrchestrationURL
+	return p, s
+}
+
+// openConsole also opens a page.
+func openConsole(t *testing.T, path string, args ...string) (*page, *program) {
+	t.Helper()
+	p, s := newConsole(t, args...)
+	p.open(path)
+	return p, s
+}
+
+// find is an expression for the first element of a selector with a text.
+func find(selector, text string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll(%q)].find((e) => e.checkVisibility() && e.textContent === %q)`, selector, text)
+}
+
+// count is a condition: so many elements match a selector.
+func count(selector string, n int) string {
+	return fmt.Sprintf(`document.querySelectorAll(%q).length === %d`, selector, n)
+}
+
+// input returns a selector of the input with a label, which it waits for.
+func (p *page) input(label string) string {
+	p.t.Helper()
+	p.wait(find("label", label))
+	return "#" + p.eval(find("label", label)+".htmlFor").(string)
+}
+
+// enter replaces the text of the input with a label.
+func (p *page) enter(label, text string) {
+	p.t.Helper()
+	p.fill(p.input(label), text)
+}
+
+// choose chooses an option of a list by its text.
+func (p *page) choose(label, option string) {
+	p.t.Helper()
+	p.eval(fmt.Sprintf(`(() => {
+		const e = document.querySelector(%q);
+		e.value = [...e.options].find((o) => o.text === %q).value;
+		for (const name of ["input", "change"]) e.dispatchEvent(new Event(name, { bubbles: true }));
+	})()`, p.input(label), option))
+}
+
+// wrongAt returns what the page says is wrong with an input.
+func (p *page) wrongAt(label string) string {
+	p.t.Helper()
+	return p.eval(fmt.Sprintf("document.querySelector(%q).textContent", p.input(label)+"-wrong")).(string)
 }

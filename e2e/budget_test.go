@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -279,10 +278,7 @@ func TestRequestBudgets(t *testing.T) {
 	if raceDetector() {
 		wire.Skip(t, "with the race detector, the program takes several times as much")
 	}
-	all, turns := &attackCosts{}, make(chan struct{}, 2)
-	t.Cleanup(func() {
-		t.Logf("%d attacks: at most %d MB, and at most %s of processor", all.count, all.memory>>20, all.took)
-	})
+	turns := make(chan struct{}, 2)
 	for n, o := range budgetOperations(t, newBudgetProgram(t).program) {
 		if slices.Contains(unbudgeted, o.id) {
 			continue
@@ -305,7 +301,6 @@ func TestRequestBudgets(t *testing.T) {
 							p = newBudgetProgram(t) // without what earlier attacks have left
 							a = o.attack(t, p, &f, v.make(size))
 						}
-						all.add(a)
 						what := fmt.Sprintf("%s, %s of %d bytes: %s", cmp.Or(f.at, "body"), v.name, size, a)
 						if t.Log(what); a.beyond() {
 							t.Errorf("%s; want at most %d MB and %s", what, budgetMemory>>20, budgetTime)
@@ -346,20 +341,6 @@ func (a attackCost) next(size int) int {
 		return size / 2
 	}
 	return 0
-}
-
-// attackCosts are the highest costs of attacks.
-type attackCosts struct {
-	mu sync.Mutex
-	attackCost
-	count int
-}
-
-func (all *attackCosts) add(a attackCost) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.count++
-	all.memory, all.took = max(all.memory, a.memory), max(all.took, a.took)
 }
 
 // budgetProgram is a program that is attacked, and what it took before that.

@@ -27,15 +27,13 @@ func longNames(name string, count, width, fails int) string {
 // node, names keep their beginning and their end, and boxes without names have a legend. It finds a step by its name and
 // the one that failed, and the edges that it marks are those that are drawn.
 func TestConsoleGraphReadable(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory", "--templates", templateDir(t, longNames("mid", 8, 5, 22), longNames("large", 30, 20, 399)))
+	p, s := newConsole(t, "--templates", templateDir(t, longNames("mid", 8, 5, 22), longNames("large", 30, 20, 399)))
 	for name, zooms := range map[string][]string{"mid": {"", "-", "-", "+", "+", "+"}, "large": {"", "-", "-", "+", "+"}} {
 		id := s.api().create(`{"namespace":"t","name":"` + name + `"}`)
 		s.api().await(id, "blocked_by_failures")
 		for _, width := range []int{1440, 390} {
 			p.size(width, 900)
-			p.openTask(s, id)
+			p.openTask(id)
 			p.wait(`document.querySelector(".node.bad")`)
 			for _, zoom := range zooms {
 				p.eval(`document.querySelector(".graph-view").focus()`)
@@ -55,7 +53,7 @@ func TestConsoleGraphReadable(t *testing.T) {
 	large := s.api().create(`{"namespace":"t","name":"large"}`)
 	s.api().await(large, "blocked_by_failures")
 	p.size(1440, 900)
-	p.openTask(s, large)
+	p.openTask(large)
 	p.clickText("Fit")
 	p.wait(`document.querySelector(".far") && document.querySelector(".graph .legend").innerText.startsWith("Failed 1")`)
 	p.inspect("graph-fit")
@@ -66,17 +64,13 @@ func TestConsoleGraphReadable(t *testing.T) {
 		const lit = parts(document.querySelector(".lit"));
 		return lit.length === 12 && lit.every((d) => drawn.has(d));
 	})()`)
-	p.fill(".graph-tools input", "customer_57")
-	p.key("Enter")
+	p.clickText("Steps")
+	p.fill(".step-list input", "customer_57")
+	p.click(".step-list tbody button")
 	p.wait(`document.querySelector(".step-card h2").textContent === "normalize_the_records_of_customer_57"`)
-	p.key("Enter")
-	p.wait(`document.querySelector(".step-card h2").textContent === "normalize_the_records_of_customer_570"`)
-	p.screenshots("graph-found")
-	p.clickText("Full screen")
-	p.wait(`document.fullscreenElement?.matches(".graph") && document.querySelector(".graph-view").clientHeight === innerHeight`)
-	p.eval(`document.exitFullscreen()`)
 
 	s = serve(t, "--memory")
-	p.openTask(s, s.api().create(`{"namespace":"demo","name":"batch","context":{"total_items":10000,"batch_size":10}}`))
+	p.service = s.ready.OrchestrationURL
+	p.openTask(s.api().create(`{"namespace":"demo","name":"batch","context":{"total_items":10000,"batch_size":10}}`))
 	p.wait(`[...document.querySelectorAll(".node .label")].some((e) => e.textContent === "count × 1,000")`)
 }

@@ -37,7 +37,7 @@ func (p *page) press(element, condition string) {
 	p.mouse(element, "mouseMoved", "mousePressed")
 	p.eval(redrawn)
 	at := p.eval(`(() => { const r = window.pressed.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`).([]any)
-	p.command("Input.dispatchMouseEvent", map[string]any{"type": "mouseReleased", "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
+	p.command("Input.dispatchMouseEvent", object{"type": "mouseReleased", "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
 	if held, err := p.holdsSoon(condition); !held && err == nil {
 		p.t.Errorf("lost: a click on %s", element)
 	}
@@ -141,11 +141,9 @@ func workInLetters(p *page, row int) int64 {
 
 // TestConsoleComesBackToRow comes back from a task to its row, which new tasks have pushed below the rows that were loaded.
 func TestConsoleComesBackToRow(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
+	p, s := newConsole(t)
 	id := s.api().create(`{"namespace":"demo","name":"approval"}`)
-	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.open("/tasks")
 	p.wait(`document.querySelector("tbody .what a")`)
 	p.click("tbody .what a")
 	p.wait(`document.querySelector(".task-head")`)
@@ -159,38 +157,31 @@ func TestConsoleComesBackToRow(t *testing.T) {
 // TestConsoleCutOff has the service refuse what an open list reads: it says since when it is not current, and continues by
 // itself once the service answers.
 func TestConsoleCutOff(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
-	proxy := newConsoleProxy(t, s.ready.OrchestrationURL, "")
-	a := s.api()
+	p, a, proxy := proxyConsole(t)
 	id := a.create(`{"namespace":"demo","name":"approval"}`)
 	for path, row := range map[string]string{"/tasks": `tr[data-id="` + id + `"]`, "/dlq": "h1"} {
-		p.open(proxy.url + "/console" + path)
-		p.waitText("Live")
+		p.open(path, "Live")
 		p.wait(fmt.Sprintf("document.querySelector(%q)", row))
 		for _, status := range []int{http.StatusServiceUnavailable, http.StatusForbidden, http.StatusUnauthorized} {
 			proxy.fail(status)
 			proxy.server.CloseClientConnections()
 			p.wait(`/^Not current since \d/.test(document.querySelector(".cut")?.innerText)`)
-			if status == http.StatusUnauthorized {
-				p.wait(`document.querySelector(".cut form.signin")`)
-				p.inspect("cut-off-401")
-			}
 			p.size(390, 844)
 			if high := p.eval(`document.querySelector(".cut").offsetHeight`).(float64); high > 170 {
 				t.Errorf("%s, %d: the banner is %v pixels high on a phone; want a fifth of it at most", path, status, high)
 			}
 			p.size(1280, 900)
 			p.wait(fmt.Sprintf("document.querySelector(%q)", row)) // what was known is still shown
-			again := `[...document.querySelectorAll(".cut button")].find((e) => e.textContent === "Try again")`
+			again := find(".cut button", "Try again")
 			if status == http.StatusForbidden {
 				p.wait(again)
 			}
 			proxy.fail(0)
 			switch status {
 			case http.StatusUnauthorized:
-				p.fill(".cut form.signin input", "another-token")
+				p.clickText("Enter a credential …")
+				p.inspect("cut-off-401")
+				p.fill("dialog form.signin input", "another-token")
 				p.key("Enter")
 			case http.StatusForbidden: // the page may have recovered meanwhile, since it also follows the events again by itself
 				p.eval(again + "?.click()")
@@ -203,67 +194,61 @@ func TestConsoleCutOff(t *testing.T) {
 
 // TestConsoleFormSignsIn has the credential refused when a form is sent: it asks for another one, closes that and goes on.
 func TestConsoleFormSignsIn(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
-	proxy := newConsoleProxy(t, s.ready.OrchestrationURL, "")
-	id := s.api().create(`{"namespace":"demo","name":"approval"}`)
-	p.open(proxy.url + "/console/tasks/" + id)
+	p, a, proxy := proxyConsole(t)
+	id := a.create(`{"namespace":"demo","name":"approval"}`)
+	p.open("/tasks/" + id)
 	p.clickText("Cancel the task …")
-	p.fill(p.input("Reason"), "ordered twice")
+	p.enter("Reason", "ordered twice")
 	proxy.fail(http.StatusUnauthorized)
 	p.clickText("Cancel the task")
 	p.wait(`document.querySelector("dialog .signin")`)
 	proxy.fail(0)
 	p.fill("dialog .signin input", "another-token")
 	p.key("Enter")
-	s.api().await(id, "cancelled")
+	a.await(id, "cancelled")
 	p.wait(`!document.querySelector("dialog")`)
 }
 
 // TestConsoleKeepsDraft types into the form that starts a task: what is typed stays when the credential is renewed, and is
 // there again on *back*.
 func TestConsoleKeepsDraft(t *testing.T) {
-	t.Parallel()
 	p, _ := openConsole(t, "/start/demo/batch/1.0.0")
-	p.fill(p.input("Context"), `{"total_items": 7}`)
+	p.enter("Context", `{"total_items": 7}`)
 	p.clickText("Reason, tags, priority and key")
-	p.fill(p.input("Reason"), "a long reason")
+	p.enter("Reason", "a long reason")
 	p.eval(`import(document.querySelector("script").src.replace("begin.js", "api.js")).then((api) => api.setCredential({ kind: "token", value: "x" }))`)
-	p.clickText("Templates")
-	p.waitText("demo/batch")
+	p.clickText("Templates", "demo/batch")
 	p.eval(`history.back()`)
-	p.wait(`[...document.querySelectorAll("label")].find((e) => e.textContent === "Context")?.control?.value.includes("7")`)
+	back := find("label", "Context") + `?.control?.value.includes("7")`
+	p.wait(back)
 	if got := p.eval(`[...document.querySelectorAll("input")].map((e) => e.value).join()`); got != "a long reason,,0," {
 		t.Errorf("got %v; want the reason", got)
 	}
 	p.eval(`location.reload()`)
-	p.wait(`[...document.querySelectorAll("label")].find((e) => e.textContent === "Context")?.control?.value.includes("7")`)
+	p.wait(back)
 }
 
 // TestConsoleForgets types into forms, and forgets the credential: nothing of what was typed is left, neither in the page nor
 // where it lay for the way back.
 func TestConsoleForgets(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serveWith(t, nil, "--memory", "--config", configFile(t, strings.Replace(consoleKeys, `permissions = ["tasks:list"`, `permissions = ["tasks:create", "templates:read", "tasks:list"`, 1)))
+	keys := strings.Replace(consoleKeys, `["tasks:list"`, `["tasks:create", "tasks:list"`, 1)
+	p, _ := newConsole(t, "--config", configFile(t, keys))
 	enter := func() {
 		p.wait(`document.querySelector("form.signin input")`)
 		p.eval(`document.querySelector("form.signin select").value = "key"`)
 		p.fill("form.signin input", "key-of-the-reader")
 		p.key("Enter")
 	}
-	p.open(s.ready.OrchestrationURL + "/console/start/demo/batch/1.0.0")
+	p.open("/start/demo/batch/1.0.0")
 	enter()
-	context := `[...document.querySelectorAll("label")].find((e) => e.textContent === "Context")?.control?.value`
+	context := find("label", "Context") + `?.control?.value`
 	p.wait(context)
 	was := p.eval(context)
-	p.fill(p.input("Context"), `{"total_items": 7, "typed": "by-the-first"}`)
+	p.enter("Context", `{"total_items": 7, "typed": "by-the-first"}`)
 	p.clickText("Reason, tags, priority and key")
-	p.fill(p.input("Reason"), "by-the-first")
+	p.enter("Reason", "by-the-first")
 	p.clickText("Credentials")
-	p.clickText("Forget it")
-	p.waitText("Credentials needed")
+	p.clickText("Forget it", "Credentials needed")
 	if got := p.eval(`JSON.stringify([{ ...sessionStorage }, { ...localStorage }])`).(string); strings.Contains(got, "by-the-first") {
 		t.Errorf("the browser keeps %s", got)
 	}

@@ -5,9 +5,6 @@ package e2e
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,20 +21,32 @@ func failApprovals(a *api, n int, message string) (ids []string) {
 	return ids
 }
 
-// failStep fails a step that waits for an outside actor for good.
-func failStep(a *api, id, name, message string) {
-	a.t.Helper()
-	for _, step := range a.steps(id) {
+// actOn acts on a step of a task by its name.
+func (s *api) actOn(id, name, action string) {
+	s.t.Helper()
+	for _, step := range s.steps(id) {
 		if step.Name == name {
-			a.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step.StepUUID, fmt.Sprintf(`{"action_type":"fail","failed_by":"test",
-				"error":{"message":%q,"error_type":"CardError","retryable":false},"reason":"fine"}`, message)).want(200)
+			s.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step.StepUUID, action).want(200)
 		}
 	}
 }
 
+// failStep fails a step that waits for an outside actor for good.
+func failStep(a *api, id, name, message string) {
+	a.t.Helper()
+	a.actOn(id, name, fmt.Sprintf(`{"action_type":"fail","failed_by":"test","reason":"fine",
+		"error":{"message":%q,"error_type":"CardError","retryable":false}}`, message))
+}
+
+// completeStep completes a step that waits for an outside actor, with a result or {}.
+func completeStep(a *api, id, name string, result ...string) {
+	a.t.Helper()
+	a.actOn(id, name, fmt.Sprintf(`{"action_type":"complete_manually","completed_by":"test","reason":"fine",
+		"completion_data":{"result":%s}}`, append(result, "{}")[0]))
+}
+
 // TestConsoleFailures finds the cause that stops the most tasks at the top, and sets all of them going with one reason.
 func TestConsoleFailures(t *testing.T) {
-	t.Parallel()
 	p, s := openConsole(t, "/failures")
 	p.waitText("Nothing is failing")
 	stuck := failApprovals(s.api(), 3, "insufficient funds")
@@ -45,16 +54,14 @@ func TestConsoleFailures(t *testing.T) {
 	p.wait(`[...document.querySelectorAll(".cause")].map((e) => e.querySelector("h2").innerText + e.querySelector(".cause-count").innerText).join() ===
 		"approve · CardError: insufficient funds3 stuck,approve · CardError: no such account1 stuck"`)
 	p.inspect("failures")
-	p.clickText("Reset 3 …")
-	p.waitText("3 steps match.")
-	p.fill(p.input("Reason"), "the bank is back")
+	p.clickText("Reset 3 …", "3 steps match.")
+	p.enter("Reason", "the bank is back")
 	p.inspect("many-form")
 	p.clickText("The same as a command")
 	p.wait(`document.querySelector("dialog").innerText.includes("stepwell step reset --group ")`)
-	p.clickText("Reset 3 steps")
-	p.waitText("3 reset: 0 done, 3 still running.")
+	p.clickText("Reset 3 steps", "3 reset: 0 done, 3 still running.")
 	p.key("Escape")
-	p.wait(`document.querySelectorAll(".cause").length === 1`)
+	p.wait(count(".cause", 1))
 	for _, id := range stuck {
 		for _, step := range s.api().steps(id) {
 			audit := s.api().do("GET", "/v1/tasks/"+id+"/workflow_steps/"+step.StepUUID+"/audit", "").want(200)
@@ -63,58 +70,47 @@ func TestConsoleFailures(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/analytics", "/dlq"} {
-		p.open(s.ready.OrchestrationURL + "/console" + path)
-		p.wait(`document.querySelector(".top:not([hidden])").innerText.includes("approve · CardError: no such account")`)
-		p.wait(`[...document.querySelectorAll(".nav [data-count]")].map((a) => a.text + a.dataset.count).join() === "Failures1,Waits for me3,Dead letters4"`)
-	}
+	p.open("/dlq")
+	p.wait(`[...document.querySelectorAll(".nav [data-count]")].map((a) => a.text + a.dataset.count).join() === "Failures1,Waits for me3,Dead letters4"`)
 }
 
 // TestConsoleVerdict tries ten of those that fail for one cause, reads what became of them as it happens, goes on with
 // the rest, and finds on the page of the audit who did it and why.
 func TestConsoleVerdict(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
 	var broken, slow atomic.Bool
 	broken.Store(true)
 	release := make(chan struct{})
-	s := serve(t, "--memory", "--templates", templateDir(t, testTemplate("flow", stepSpec{name: "charge", callable: "t.charge"})),
+	p, s := newConsole(t, "--templates", templateDir(t, testTemplate("flow", stepSpec{name: "charge", callable: "t.charge"})),
 		"--handler", fails(t, func(int) any {
-			if !broken.Load() {
-				if slow.Load() {
-					<-release
-				}
-				return object{"success": false, "error": object{"message": "no such card", "error_type": "CardError", "retryable": false}}
+			if broken.Load() {
+				return stepError("the bank is closed", "BankError", false)
 			}
-			return object{"success": false, "error": object{"message": "the bank is closed", "error_type": "BankError", "retryable": false}}
+			if slow.Load() {
+				<-release
+			}
+			return stepError("no such card", "CardError", false)
 		}))
 	a := s.api()
 	for range 12 {
 		a.await(a.create(`{"namespace":"t","name":"flow"}`), "blocked_by_failures")
 	}
-	p.open(s.ready.OrchestrationURL + "/console/failures")
-	p.clickText("Reset 12 …")
-	p.waitText("12 steps match.")
-	p.fill(p.input("Reason"), "the bank opens")
-	p.fill(p.input("Your name"), "alice")
+	p.open("/failures")
+	p.clickText("Reset 12 …", "12 steps match.")
+	p.enter("Reason", "the bank opens")
+	p.enter("Your name", "alice")
 	broken.Store(false)
 	slow.Store(true)
-	p.clickText("Try 10 first")
-	p.waitText("Done: 10 steps")
-	p.waitText("10 reset: 0 done, 10 still running.")
+	p.clickText("Try 10 first", "Done: 10 steps", "10 reset: 0 done, 10 still running.")
 	p.inspect("many-verdict")
 	close(release)
 	p.waitText("10 reset: 0 done, 10 failed again: 1 new cause.")
-	p.clickText("Go on with 2 more …")
-	p.waitText("2 steps match.")
+	p.clickText("Go on with 2 more …", "2 steps match.")
 	p.key("Escape")
-	p.clickText("Audit")
-	p.waitText("the bank opens")
+	p.clickText("Audit", "the bank opens")
 	p.wait(`[...document.querySelector("tbody tr").cells].slice(1, 4).map((e) => e.innerText.split("\n")[0]).join() === "alice,Reset,the bank opens"`)
-	p.clickText("What became of them")
-	p.waitText("10 reset: 0 done, 10 failed again: 1 new cause.")
+	p.clickText("What became of them", "10 reset: 0 done, 10 failed again: 1 new cause.")
 	p.inspect("audit")
-	p.fill(p.input("Who"), "bob")
+	p.enter("Who", "bob")
 	p.key("Enter")
 	p.waitText("Nothing was done")
 	p.wait(`location.search === "?actor=bob"`)
@@ -129,10 +125,7 @@ const refundTemplate = `{"namespace":"shop","name":"refund","version":"1.0.0","s
 // TestConsoleWaits answers a step for people by the form of its schema, keeps what is typed while other steps come and
 // go, and completes the others together.
 func TestConsoleWaits(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "refund.json"), []byte(refundTemplate))
-	p, s := openConsole(t, "/waits", "--templates", dir)
+	p, s := openConsole(t, "/waits", "--templates", templateDir(t, refundTemplate))
 	p.waitText("Nothing waits for you")
 	a := s.api()
 	create := func(order string) string {
@@ -141,35 +134,36 @@ func TestConsoleWaits(t *testing.T) {
 	first := create("ORD-1")
 	p.waitText("ORD-1") // by itself
 	p.click("summary")
-	p.fill(p.input("Note"), "ok")
+	p.enter("Note", "ok")
 	others := []string{create("ORD-2"), create("ORD-3")}
 	p.waitText("ORD-3")
+	if p.eval(`document.activeElement.value`) != "ok" {
+		t.Error("steps that came took the focus from what is typed")
+	}
 	p.clickText("Complete the step")
 	p.wait(`document.querySelector(".wait-card .wrong:not(:empty)")`)
 	if got := p.wrongAt("Note"); got != "Enter at least 3 characters." {
 		t.Errorf("got %q at the note; want its limit", got)
 	}
-	p.fill(p.input("Note"), "paid twice")
+	p.enter("Note", "paid twice")
 	p.choose("Approved", "Yes")
 	p.inspect("waits")
 	p.clickText("Complete the step")
 	a.await(first, "complete")
-	p.wait(`document.querySelectorAll(".wait-card").length === 2`)
+	p.wait(count(".wait-card", 2))
 
 	// What is typed stays when somebody else has acted, and the card says so.
 	p.click("summary")
-	p.fill(p.input("Note"), "half a word")
-	completeStepWith(a, others[0], "decide", `{"approved":false,"note":"by another"}`)
+	p.enter("Note", "half a word")
+	completeStep(a, others[0], "decide", `{"approved":false,"note":"by another"}`)
 	p.waitText("This step no longer waits")
 	p.wait(fmt.Sprintf("document.querySelector(%q).value === 'half a word'", p.input("Note")))
 
-	p.click(`.wait-card:last-child input[type=checkbox]`)
-	p.waitText("1 step selected")
-	p.clickText("Complete …")
-	p.waitText("1 step matches.")
+	p.click(`.wait-card:last-child input[type=checkbox]`, "1 step selected")
+	p.clickText("Complete …", "1 step matches.")
 	p.fill("dialog input[placeholder^=Why]", "the books agree")
 	p.clickText("Complete 1 step")
-	p.wait(`document.querySelectorAll("dialog .wrong:not(:empty)").length === 2`) // both members are required
+	p.wait(count("dialog .wrong:not(:empty)", 2)) // both members are required
 	p.fill("dialog input[type=text]", "all fine")
 	p.eval(`(() => { const e = document.querySelector("dialog select"); e.value = "0"; e.dispatchEvent(new Event("change", { bubbles: true })); })()`)
 	p.clickText("Complete 1 step")
@@ -178,29 +172,23 @@ func TestConsoleWaits(t *testing.T) {
 
 // TestConsoleResultForms asks for the result of a step by the form of its schema wherever a step is completed.
 func TestConsoleResultForms(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "refund.json"), []byte(refundTemplate))
-	p, s := openConsole(t, "/tasks", "--templates", dir)
+	p, s := openConsole(t, "/tasks", "--templates", templateDir(t, refundTemplate))
 	a := s.api()
 	id := a.create(`{"namespace":"shop","name":"refund","context":{"order_id":"ORD-1"}}`)
 	failStep(a, id, "decide", "nobody agrees")
 	a.await(id, "blocked_by_failures")
-	for _, path := range []string{"/failures", "/dlq", "/tasks/" + id} {
-		p.open(s.ready.OrchestrationURL + "/console" + path)
-		if path == "/dlq" {
-			p.clickUntil("Investigate", `document.querySelector("dialog[open]") !== null`)
-		}
+	for _, path := range []string{"/failures", "/tasks/" + id} {
+		p.open(path)
 		p.clickText("Complete …")
 		p.wait(`[...document.querySelectorAll("dialog:last-of-type label")].some((e) => e.textContent === "Note")`)
 	}
-	p.fill(p.input("Note"), "no")
-	p.fill(p.input("Reason"), "asked by telephone")
+	p.enter("Note", "no")
+	p.enter("Reason", "asked by telephone")
 	p.choose("Approved", "Yes")
 	p.clickText("Complete the step")
 	p.wait(`document.querySelector("dialog .wrong:not(:empty)").textContent === "Enter at least 3 characters."`)
 	p.inspect("complete-form")
-	p.fill(p.input("Note"), "agreed")
+	p.enter("Note", "agreed")
 	p.clickText("Complete the step")
 	a.await(id, "complete")
 }
@@ -208,11 +196,8 @@ func TestConsoleResultForms(t *testing.T) {
 // TestConsoleWaitsAbout shows what an answer is about if the template names nothing to search, and what the steps before
 // found.
 func TestConsoleWaitsAbout(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "ask.json"), []byte(`{"namespace":"t","name":"ask","version":"1.0.0","steps":[
-		{"name":"look","handler":{"callable":"builtin:echo"}},{"name":"answer","handler":{"callable":"people.answer"},"dependencies":["look"]}]}`))
-	p, s := openConsole(t, "/waits", "--templates", dir)
+	p, s := openConsole(t, "/waits", "--templates", templateDir(t, testTemplate("ask", stepSpec{name: "look", callable: "builtin:echo"},
+		stepSpec{name: "answer", callable: "people.answer", after: []string{"look"}})))
 	id := s.api().create(`{"namespace":"t","name":"ask","context":{"order":"ORD-9","lines":[1]}}`)
 	p.waitText(id[len(id)-8:])
 	p.click(".wait-card summary")
@@ -224,87 +209,64 @@ func TestConsoleWaitsAbout(t *testing.T) {
 
 // TestConsoleDeadline shows the step with the nearest deadline first, and until when it must be answered.
 func TestConsoleDeadline(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for name, config := range map[string]string{"soon": `{"answer_within":"3h"}`, "ever": "{}"} {
-		writeFile(t, filepath.Join(dir, name+".json"), fmt.Appendf(nil, `{"namespace":"t","name":%q,"version":"1.0.0","identity_strategy":"always_unique",
-			"steps":[{"name":"answer_%[1]s","handler":{"callable":"people.answer","initialization":%[2]s}}]}`, name, config))
+	ask := func(name, config string) string {
+		return testTemplate(name, stepSpec{name: "answer_" + name, callable: "people.answer", config: config})
 	}
-	p, s := openConsole(t, "/waits", "--templates", dir)
+	p, s := openConsole(t, "/waits", "--templates", templateDir(t, ask("soon", `{"answer_within":"3h"}`), ask("ever", "{}")))
 	a := s.api()
 	a.create(`{"namespace":"t","name":"ever"}`)
 	soon := a.create(`{"namespace":"t","name":"soon"}`)
 	p.waitText("answer_soon")
-	p.wait(`document.querySelectorAll(".wait-card").length === 2`)
+	p.wait(count(".wait-card", 2))
 	p.wait(`/answer_soon.*, until /.test(document.querySelector(".wait-card").textContent)`)
-	p.openTask(s, soon)
+	p.openTask(soon)
 	p.waitText("waits for an answer until")
-}
-
-// completeStepWith completes a step with a result.
-func completeStepWith(a *api, id, name, result string) {
-	a.t.Helper()
-	for _, step := range a.steps(id) {
-		if step.Name == name {
-			a.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step.StepUUID, `{"action_type":"complete_manually",
-				"completion_data":{"result":`+result+`},"reason":"fine","completed_by":"test"}`).want(200)
-		}
-	}
 }
 
 // TestConsoleSelection chooses tasks by check boxes and all that match, acts on them with one reason, and hears which were
 // refused.
 func TestConsoleSelection(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
+	p, s := newConsole(t)
 	a := s.api()
 	ids := failApprovals(a, 55, "insufficient funds")
-	p.open(s.ready.OrchestrationURL + "/console/tasks?status=blocked_by_failures")
-	p.wait(`document.querySelectorAll("tbody tr").length === 50`)
-	p.click("tbody [data-pick]")
-	p.waitText("1 task selected")
-	p.clickText("Cancel tasks …")
-	p.waitText("1 task matches.")
-	p.fill(p.input("Reason"), "ordered twice")
+	p.open("/tasks?status=blocked_by_failures")
+	p.wait(count("tbody tr", 50))
+	p.click("tbody [data-pick]", "1 task selected")
+	p.clickText("Cancel tasks …", "1 task matches.")
+	p.enter("Reason", "ordered twice")
 	p.clickText("Cancel 1 task")
 	a.await(ids[54], "cancelled")
 	p.wait(`document.querySelector(".picked").hidden`)
 
-	p.click("thead [data-pick]")
-	p.waitText("Select all 54 that match")
+	p.click("thead [data-pick]", "Select all 54 that match")
 	p.inspect("tasks-selected")
-	p.clickText("Select all 54 that match")
-	p.waitText("All 54 tasks selected")
-	p.clickText("Reset …")
-	p.waitText("54 steps match.")
-	p.fill(p.input("Reason"), "the bank is back")
-	p.clickText("Reset 54 steps")
-	p.waitText("Done: 54 steps")
+	p.clickText("Select all 54 that match", "All 54 tasks selected")
+	p.clickText("Reset …", "54 steps match.")
+	p.enter("Reason", "the bank is back")
+	p.clickText("Reset 54 steps", "Done: 54 steps")
 	p.key("Escape")
 	for _, id := range ids[:54] {
 		a.await(id, "steps_in_process")
 	}
-	p.wait(`[...document.querySelectorAll("tbody tr")].filter((row) => row.innerText.includes("In progress")).length === 49`)
+	p.waitText("No task matches") // they are not blocked any more
 }
 
-// TestConsoleFind finds by the end of an id as the list prints it, by a value of the context, a step and an error. One hit
-// opens it.
+// TestConsoleFind finds by the end of an id as the list prints it, by a value of the context and an error. Enter opens the
+// only hit. Those of one cause are one row, with a link to the list, whose rows tell the error.
 func TestConsoleFind(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
+	p, s := newConsole(t)
 	id := failApprovals(s.api(), 1, "insufficient funds")[0]
 	other := s.api().create(`{"namespace":"demo","name":"approval","context":{"amount":77}}`)
-	p.open(s.ready.OrchestrationURL + "/console/tasks")
-	p.waitText("approval")
+	p.open("/tasks", "approval")
 	find := func(text, want string) {
 		t.Helper()
-		p.key("q")
-		p.fill("dialog input", text)
-		p.wait(fmt.Sprintf(`document.querySelector("dialog .hits li:only-child").innerText.includes(%q)`, want))
+		p.key("q") // from wherever the last one led
+		p.wait(`document.activeElement.matches("[data-search]") && location.pathname.endsWith("/tasks")`)
+		p.fill("[data-search]", text)
+		p.wait(fmt.Sprintf(`document.querySelector(".hits li:only-child")?.innerText.includes(%q)`, want))
+		p.waitText("No name contains “" + text + "”, but this does:")
 		p.key("Enter")
-		p.wait(`!document.querySelector("dialog")`)
+		p.wait(`location.pathname.includes("/tasks/")`)
 	}
 	find(other[len(other)-8:], other[len(other)-8:])
 	p.wait(fmt.Sprintf(`location.pathname.endsWith(%q)`, other))
@@ -312,103 +274,60 @@ func TestConsoleFind(t *testing.T) {
 	p.wait(fmt.Sprintf(`location.pathname.endsWith(%q) && location.search.includes("step=approve")`, id))
 	find("amount=77", "amount")
 	p.wait(fmt.Sprintf(`location.pathname.endsWith(%q)`, other))
-	p.open(s.ready.OrchestrationURL + "/console/tasks") // whose box looks for what is in no name, too
-	p.fill(p.input("Text"), "insufficient")
-	p.waitText("No name contains “insufficient”, but this does:")
-	p.wait(`document.querySelector(".hits li a").innerText.includes("CardError")`)
+
+	failApprovals(s.api(), 2, "insufficient funds") // hits of one cause are one row
 	p.click("#find")
-	p.fill("dialog input", "approv")
-	p.wait(`document.querySelectorAll("dialog .hits li").length > 1`)
+	p.wait(`document.activeElement.matches("[data-search]")`)
+	p.fill("[data-search]", "insufficient")
+	p.wait(`document.querySelector(".hits li:only-child")?.innerText.includes("and 2 more that fail for this cause")`)
 	p.inspect("find")
-	p.fill("dialog input", "nothing at all")
-	p.waitText("Nothing matches.")
+	p.clickText("and 2 more that fail for this cause")
+	p.wait(`document.querySelectorAll("tbody tr .bad-text").length === 3 &&
+		[...document.querySelectorAll("tbody tr .bad-text")].every((e) => e.innerText === "approve · CardError: insufficient funds")`)
+	p.fill("[data-search]", "nothing at all")
+	p.waitText("Nothing else contains it either.")
 }
 
-// TestConsoleService shows health, permissions and the configuration, sends deliveries again that were given up, changes
-// how times are shown, and offers what the page has read as commands.
+// TestConsoleService shows health, permissions and the configuration, and changes
+// how times are shown.
 func TestConsoleService(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory", "--config", configFile(t, "[orchestration.web]\nconfig_endpoint_enabled = true\n"))
-	p.open(s.ready.OrchestrationURL + "/console/service")
+	p, _ := openConsole(t, "/service", "--config", configFile(t, "[orchestration.web]\nconfig_endpoint_enabled = true\n"))
 	p.waitText("new tasks are accepted")
 	p.wait(`!document.querySelector(".loading")`)
-	p.waitText("Authentication is off: anyone can do everything.")
-	p.waitText("No subscriber is configured")
+	p.waitText("Authentication is off: anyone can do everything.", "No subscriber is configured")
 	p.choose("Times", "ISO 8601")
 	p.wait(`/it is \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/.test(document.body.innerText)`)
-	p.clickText("Effective configuration")
-	p.waitText("store: ")
+	p.clickText("Effective configuration", "store: ")
 	p.inspect("service")
-	p.key("y")
-	p.wait(`document.querySelector("dialog").innerText.includes("/v1/events/deliveries?status=dead")`)
-	p.key("Escape")
-	p.open(s.ready.OrchestrationURL + "/console/service") // which the browser keeps
+	p.open("/service") // which the browser keeps
 	p.wait(`document.querySelector("select").value === "iso"`)
 }
 
-// TestConsoleSelectionBeyond selects what the pages have not loaded: steps that wait for people, and dead letters. Of
-// deliveries, exactly the chosen ones are sent again.
+// TestConsoleSelectionBeyond selects what the pages have not loaded: steps that wait for people, and dead letters.
 func TestConsoleSelectionBeyond(t *testing.T) {
-	t.Parallel()
 	const many = 505 // more than fit into one answer
-	var got atomic.Int32
-	gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		got.Add(1)
-		w.WriteHeader(http.StatusGone)
-	}))
-	t.Cleanup(gone.Close)
-	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "paid.json"), []byte(`{"namespace":"shop","name":"paid","version":"1.0.0","steps":[
-		{"name":"pay","handler":{"callable":"builtin:echo"},"publishes_events":[
-			{"name":"payment.made","description":"","schema":{}},{"name":"receipt.due","description":"","schema":{}}]}]}`))
-	writeFile(t, filepath.Join(dir, "approval.json"), []byte(`{"namespace":"demo","name":"approval","version":"1.0.0","identity_strategy":"always_unique","steps":[
-		{"name":"approve","handler":{"callable":"people.approve"}}]}`))
-	p, s := openConsole(t, "/waits", "--templates", dir, "--config", configFile(t, `[[events.subscribers]]
-name = "billing"
-url = "`+gone.URL+`"
-events = ["*"]
-secret = "`+signingSecret+`"
-`))
+	p, s := openConsole(t, "/waits", "--templates", templateDir(t, strings.Replace(testTemplate("approval",
+		stepSpec{name: "approve", callable: "people.approve"}), `"namespace":"t"`, `"namespace":"demo"`, 1)))
 	a := s.api()
 	ids := failApprovals(a, 105, "insufficient funds")
 	for range many {
 		a.create(`{"namespace":"demo","name":"approval"}`)
 	}
-	paid := a.create(`{"namespace":"shop","name":"paid"}`)
-	a.await(paid, "complete")
 
 	p.waitText("100 steps or more")
 	p.click(".wait-card [data-pick]")
-	p.clickText("Select all that match")
-	p.waitText("All that match selected")
-	p.clickText("Resolve …")
-	p.waitText(fmt.Sprintf("%d steps match.", many))
+	p.clickText("Select all that match", "All that match selected")
+	p.clickText("Resolve …", fmt.Sprintf("%d steps match.", many))
 	p.key("Escape")
 	for n := 200; n < many; n += 100 {
-		p.clickText("Show more")
-		p.waitText(fmt.Sprintf("%d steps or more", n))
+		p.clickText("Show more", fmt.Sprintf("%d steps or more", n))
 	}
 	p.clickText("Show more")
-	p.wait(fmt.Sprintf(`document.querySelectorAll(".wait-card").length === %d`, many))
+	p.wait(count(".wait-card", many))
 
-	p.open(s.ready.OrchestrationURL + "/console/dlq")
+	p.open("/dlq")
 	p.click("thead [data-pick]")
 	p.clickText(fmt.Sprintf("Select all %d that match", len(ids)))
-	p.clickText("Reset …")
-	p.waitText(fmt.Sprintf("%d steps match.", len(ids)))
+	p.clickText("Reset …", fmt.Sprintf("%d steps match.", len(ids)))
 
-	p.open(s.ready.OrchestrationURL + "/console/service")
-	p.waitText("2 deliveries.")
-	before := got.Load()
-	p.click("tbody [data-pick]")
-	p.waitText("1 delivery selected")
-	p.clickText("Send again …")
-	p.waitText("1 delivery matches.")
-	p.fill(p.input("Reason"), "billing is back")
-	p.clickText("Send again 1 delivery")
-	p.waitText("1 refused") // it is gone still
-	if n := got.Load() - before; n != 1 {
-		t.Errorf("%d deliveries were sent again; want the chosen one", n)
-	}
 }

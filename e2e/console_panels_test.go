@@ -13,25 +13,12 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// openConsole starts the service and opens a page of its console.
-func openConsole(t *testing.T, path string, args ...string) (*page, *program) {
-	t.Helper()
-	p := newPage(t)
-	s := serve(t, append([]string{"--memory"}, args...)...)
-	p.open(s.ready.OrchestrationURL + "/console" + path)
-	return p, s
-}
-
-// inspect has axe-core look at what is shown, if there is one, and takes pictures of it on
-// screens and phones, light and dark.
+// inspect has axe-core look at what is shown in dark.
 func (p *page) inspect(name string) {
 	p.t.Helper()
-	if file := os.Getenv("STEPWELL_AXE"); file != "" {
-		p.scheme("dark")
-		p.wantAccessible(string(wire.ReadFile(p.t, file)), name)
-		p.scheme("light")
-	}
-	p.screenshots(name)
+	p.scheme("dark")
+	p.wantAccessible(name + ", dark")
+	p.scheme("light")
 }
 
 // orderTemplate has a schema of its input.
@@ -45,39 +32,12 @@ const orderTemplate = `{"namespace":"shop","name":"order","version":"1.2.0","des
 	"steps":[{"name":"reserve","handler":{"callable":"builtin:noop"}},
 		{"name":"ship","handler":{"callable":"builtin:noop"},"dependencies":["reserve"]}]}`
 
-// input returns a selector of the input with a label, which it waits for.
-func (p *page) input(label string) string {
-	p.t.Helper()
-	find := fmt.Sprintf(`[...document.querySelectorAll("label")].find((e) => e.checkVisibility() && e.textContent === %q)`, label)
-	p.wait(find)
-	return "#" + p.eval(find+".htmlFor").(string)
-}
-
-// choose chooses an option of a list by its text.
-func (p *page) choose(label, option string) {
-	p.t.Helper()
-	p.eval(fmt.Sprintf(`(() => {
-		const e = document.querySelector(%q);
-		e.value = [...e.options].find((o) => o.text === %q).value;
-		for (const name of ["input", "change"]) e.dispatchEvent(new Event(name, { bubbles: true }));
-	})()`, p.input(label), option))
-}
-
-// wrongAt returns what the page says is wrong with an input.
-func (p *page) wrongAt(label string) string {
-	p.t.Helper()
-	return p.eval(fmt.Sprintf("document.querySelector(%q).textContent", p.input(label)+"-wrong")).(string)
-}
-
 // TestConsoleStart starts a task from a form that a schema makes, after errors at its fields, and
 // again with changes.
 func TestConsoleStart(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "order.json"), []byte(orderTemplate))
-	p, s := openConsole(t, "/start/shop/order/1.2.0", "--templates", dir)
-	p.fill(p.input("Order number"), "1234")
-	p.fill(p.input("amount"), "12.5")
+	p, s := openConsole(t, "/start/shop/order/1.2.0", "--templates", templateDir(t, orderTemplate))
+	p.enter("Order number", "1234")
+	p.enter("amount", "12.5")
 	p.clickText("Start the task")
 	for label, want := range map[string]string{
 		"Order number": "This must match ^O-[0-9]+$.", "amount": "", "email": "This is required.",
@@ -88,9 +48,9 @@ func TestConsoleStart(t *testing.T) {
 		}
 	}
 	p.inspect("start-errors")
-	p.fill(p.input("Order number"), "O-1234")
-	p.fill(p.input("email"), "a@example.com")
-	p.fill(p.input("items (optional)"), `[{"sku":1}]`)
+	p.enter("Order number", "O-1234")
+	p.enter("email", "a@example.com")
+	p.enter("items (optional)", `[{"sku":1}]`)
 	p.choose("express", "No")
 	p.clickText("Start the task")
 	p.wait(`location.pathname.startsWith("/console/tasks/")`)
@@ -100,56 +60,43 @@ func TestConsoleStart(t *testing.T) {
 		t.Errorf("got context %s; want %s", got, want)
 	}
 
-	p.open(s.ready.OrchestrationURL + "/console/start?from=" + id)
-	p.waitText("Start again, with changes")
-	p.fill(p.input("amount"), "99")
+	p.open("/start?from="+id, "Start again, with changes")
+	p.enter("amount", "99")
 	p.clickText("Edit as JSON")
 	p.wait(fmt.Sprintf(`JSON.parse(document.querySelector(%q).value).amount === 99`, p.input("Context")))
-	p.fill(p.input("Context"), `{"order_id": 12345678901234567890}`)
 	p.clickText("Start the task")
 	p.wait(fmt.Sprintf(`location.pathname.startsWith("/console/tasks/") && !location.pathname.endsWith(%q)`, id))
-	again := filepath.Base(p.eval("location.pathname").(string))
-	if got := wire.Text(s.api().await(again, "complete").get("context")); got != `{"order_id":12345678901234567890}` {
-		t.Errorf("got context %s; want that of the editor, with all digits", got)
-	}
 	p.waitText("shop/order")
 }
 
 // TestConsoleStartAsJSON starts a task of a template without a schema. Its numbers keep their digits.
 func TestConsoleStartAsJSON(t *testing.T) {
-	t.Parallel()
 	p, s := openConsole(t, "/start/demo/batch/1.0.0")
-	p.fill(p.input("Context"), `[1`)
+	p.enter("Context", `[1`)
 	p.clickText("Start the task")
 	if got := p.wrongAt("Context"); !strings.HasPrefix(got, "This is not valid JSON") {
 		t.Errorf("got %q", got)
 	}
-	p.fill(p.input("Context"), `[1]`)
-	p.clickText("Start the task")
-	p.waitText("The context must be a JSON object")
-	p.fill(p.input("Context"), `{"total_items": 100, "batch_size": 50, "order": 12345678901234567890, "rate": 0.1234567890123456789}`)
+	p.enter("Context", `[1]`)
+	p.clickText("Start the task", "The context must be a JSON object")
+	p.enter("Context", `{"total_items": 100, "batch_size": 50, "order": 12345678901234567890, "rate": 0.1234567890123456789}`)
 	p.clickText("Start the task")
 	p.wait(`location.pathname.startsWith("/console/tasks/")`)
 	id := filepath.Base(p.eval("location.pathname").(string))
 	s.api().await(id, "complete")
 	p.waitText("demo/batch")
-	p.clickText("Data")
-	p.waitText("12345678901234567890")
-	p.waitText("0.1234567890123456789")
-	p.open(s.ready.OrchestrationURL + "/console/start?from=" + id)
+	p.clickText("Data", "12345678901234567890", "0.1234567890123456789")
+	p.open("/start?from=" + id)
 	p.wait(fmt.Sprintf(`document.querySelector(%q)?.value.includes('"order": 12345678901234567890')`, p.input("Context")))
 }
 
 // TestConsoleTemplates finds a template, with its figures, and looks at it.
 func TestConsoleTemplates(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "order.json"), []byte(orderTemplate))
-	writeFile(t, filepath.Join(dir, "next.json"), []byte(strings.Replace(orderTemplate, "1.2.0", "1.10.0", 1)))
-	p, s := openConsole(t, "/templates", "--templates", dir)
+	next := strings.Replace(orderTemplate, "1.2.0", "1.10.0", 1)
+	p, s := openConsole(t, "/templates", "--templates", templateDir(t, orderTemplate, next))
 	p.waitText("shop/order")
 	s.api().await(s.api().create(`{"namespace":"shop","name":"order"}`), "complete")
-	p.open(s.ready.OrchestrationURL + "/console/templates")
+	p.open("/templates")
 	row := `[...document.querySelectorAll("tbody tr")].find((r) => r.checkVisibility() && r.innerText.includes("shop/order"))`
 	p.wait(row + `.cells[3].innerText === "1"`)
 	if got := p.eval(row + `.innerText.split(/\s+/).slice(5, 11).join(" ")`); got != "1.10.0 1.2.0 2 1 100 %" {
@@ -164,31 +111,31 @@ func TestConsoleTemplates(t *testing.T) {
 	p.clickText("shop/order")
 	p.wait(`location.pathname === "/console/templates/shop/order/1.10.0"`)
 	p.wait(`document.querySelectorAll(".node").length === 2 && document.querySelector(".chip[aria-current]").textContent === "1.10.0"`)
-	p.clickText("Performance")
-	p.waitText("95th percentile")
-	p.screenshots("template-fares")
-	p.clickText("Definition")
-	p.waitText("builtin:noop")
+	p.clickText("Definition", "builtin:noop")
 	p.inspect("template")
+}
+
+// investigate opens the form of a dead letter, from a list that may still move.
+func (p *page) investigate() {
+	p.t.Helper()
+	p.until(`document.querySelector("dialog[open]") !== null`, func() { p.clickText("Investigate") })
 }
 
 // TestConsoleLetters looks into a dead letter, acts on its task, and notes what came of it.
 func TestConsoleLetters(t *testing.T) {
-	t.Parallel()
 	p, s := openConsole(t, "/dlq")
 	p.waitText("Nothing needs you")
 	p.inspect("dlq-empty")
 	id := s.api().create(`{"namespace":"demo","name":"failing"}`)
 	p.waitText("demo/failing") // by itself
 	p.inspect("dlq")
-	p.clickUntil("Investigate", `document.querySelector("dialog[open]") !== null`)
+	p.investigate()
 	p.waitText("the card was declined")
 	p.inspect("dlq-entry")
 	p.choose("State", "Resolved")
-	p.fill(p.input("Notes"), "paid in cash")
-	p.fill(p.input("Your name"), "ann")
-	p.clickText("Save")
-	p.waitText("The investigation is recorded.")
+	p.enter("Notes", "paid in cash")
+	p.enter("Your name", "ann")
+	p.clickText("Save", "The investigation is recorded.")
 	entry := s.api().do("GET", "/v1/dlq/task/"+id, "").want(200)
 	for member, want := range map[string]string{
 		"resolution_status": "ManuallyResolved", "resolution_notes": "paid in cash", "resolved_by": "ann"} {
@@ -196,15 +143,16 @@ func TestConsoleLetters(t *testing.T) {
 			t.Errorf("%s: got %q; want %q", member, got, want)
 		}
 	}
-	p.clickText("Resolve …")
-	p.fill("dialog:last-of-type input[placeholder^=Why]", "paid in cash")
-	p.clickText("Resolve the step")
-	s.api().await(id, "complete")
-	p.waitText("The task is over")
-	p.clickText("Close")
-	p.wait(`[...document.querySelectorAll(".chip b")].map((e) => e.textContent).join() === "0,1,0,0"`)
 	p.clickAt(`document.querySelectorAll(".chip")[1]`)
 	p.waitText("paid in cash")
+	p.investigate()
+	p.clickText("Act on the task")
+	p.click(`.explain [aria-label="Resolve charge"]`)
+	p.fill("dialog input[placeholder^=Why]", "paid in cash")
+	p.clickText("Resolve the step")
+	s.api().await(id, "complete")
+	p.clickText("Dead letters")
+	p.wait(`[...document.querySelectorAll(".chip b")].map((e) => e.textContent).join() === "0,1,0,0"`)
 	over := s.api().create(`{"namespace":"demo","name":"failing"}`)
 	s.api().await(over, "blocked_by_failures")
 	s.api().do("DELETE", "/v1/tasks/"+over, "").want(200)
@@ -214,28 +162,28 @@ func TestConsoleLetters(t *testing.T) {
 	p.clickAt(`document.querySelector("dialog:last-of-type button[type=submit]")`)
 	p.waitText("Done: 1 dead letter")
 	p.wait(`[...document.querySelectorAll(".chip b")].map((e) => e.textContent).join() === "0,2,0,0"`)
+	p.clickAt(`document.querySelectorAll(".chip")[1]`)
 	p.waitText("ordered twice")
 }
 
 // TestConsoleAnalytics shows figures as charts and as a table.
 func TestConsoleAnalytics(t *testing.T) {
-	t.Parallel()
 	p, s := openConsole(t, "/analytics")
 	p.waitText("No figures yet")
 	for range 3 {
 		s.api().await(s.api().create(`{"namespace":"demo","name":"diamond"}`), "complete")
 	}
 	s.api().await(s.api().create(`{"namespace":"demo","name":"failing"}`), "blocked_by_failures")
-	p.open(s.ready.OrchestrationURL + "/console/analytics")
-	p.wait(`document.querySelectorAll(".chart svg").length === 4 && document.querySelectorAll(".bar-part.good").length`)
+	p.open("/analytics")
+	p.wait(`document.querySelectorAll(".chart svg").length === 2 && document.querySelectorAll(".bar-part.good").length`)
 	p.clickText("The figures as a table")
 	p.wait(`[2, 3, 4, 5].map((n) => [...document.querySelectorAll("details td:nth-child(" + n + ")")].reduce((sum, e) => sum + Number(e.innerText), 0)).join() === "4,3,1,0"`)
 	p.wait(`document.querySelector(".chart").querySelectorAll(".hit").length >= 30`) // by the minute
 	p.inspect("analytics")
-	for _, period := range []string{"2 hours", "6 hours", "3 days", "7 days", "30 days"} {
+	for _, period := range []string{"6 hours", "24 hours", "3 days", "7 days", "30 days"} {
 		p.clickText(period)
 		p.wait(fmt.Sprintf(`document.querySelector(".chip[aria-pressed=true]").textContent === %q`, period))
-		p.wait(`document.querySelectorAll(".chart svg").length === 4`)
+		p.wait(count(".chart svg", 2))
 	}
 	p.eval(`(() => { // a service that has counted minutes for an hour, and was used before
 		const read = fetch;
@@ -249,9 +197,7 @@ func TestConsoleAnalytics(t *testing.T) {
 		};
 	})()`)
 	const note = `[...document.querySelectorAll("#page p")].some((e) => /^The charts begin at .*, when the service started to count minutes\.$/.test(e.innerText))`
-	if p.eval(note) != false {
-		t.Error("the charts by the hour say that they begin with the minutes")
-	}
+	p.wait("!" + note) // on charts by the hour
 	p.clickText("2 hours")
 	p.wait(note)
 	p.clickText("30 days")
@@ -261,86 +207,39 @@ func TestConsoleAnalytics(t *testing.T) {
 	}
 }
 
-// TestConsoleFixture moves the clock, adds a stub, and switches to a sandbox and back.
+// TestConsoleFixture moves the clock, shows a stub and what was requested, and resets the service.
 func TestConsoleFixture(t *testing.T) {
-	t.Parallel()
 	p, s := openConsole(t, "/fixture", "--fixture")
-	p.clickText("Freeze")
-	p.waitText("Time is virtual and frozen at")
+	p.clickText("Freeze", "Time is virtual and frozen at")
 	id := s.api().create(`{"namespace":"demo","name":"slow"}`)
 	p.waitText(", at ") // what is due next
 	p.inspect("fixture")
 	p.wait(`[...document.querySelectorAll("button:enabled")].some((e) => e.textContent === "To the next timer")`)
-	p.clickText("To the next timer")
-	p.waitText("1 timer fired.")
+	p.clickText("To the next timer", "1 timer fired.")
 	p.fill("input[aria-label='Advance by']", "1h")
 	p.clickText("Advance")
 	s.api().await(id, "complete")
 	p.waitText("Nothing: no retry, lease or delay is pending.")
-	p.clickText("Automatic")
-	p.waitText("jumps to the next timer whenever nothing runs")
+	p.clickText("Automatic", "jumps to the next timer whenever nothing runs")
 
-	p.clickText("Add a stub …")
-	p.clickText("Add")
-	p.waitText("stub-1")
-	p.screenshots("fixture-stubs")
+	s.api().do("POST", "/_stepwell/stubs", `{"match":{"name":"approval"},"outcomes":[{"delay":"2s","result":{}}]}`).want(201)
+	p.clickText("Refresh", "stub-1")
 	id = s.api().create(`{"namespace":"demo","name":"approval"}`)
 	s.api().await(id, "complete")
-	p.clickText("Requests")
-	p.waitText("demo/approval · approve, attempt 1")
+	p.clickText("Requests", "demo/approval · approve, attempt 1")
 	p.inspect("fixture-requests")
 
-	p.clickText("Sandboxes")
-	p.clickText("Create a sandbox …")
-	p.fill(p.input("Name"), "checkout-7")
-	p.clickText("Create")
-	p.wait(`document.querySelector("td a")?.textContent === "checkout-7"`)
-	p.inspect("fixture-sandboxes")
-	p.open(p.eval(`document.querySelector("td a").href`).(string))
-	p.waitText("Back to the main service")
-	p.waitText("No stubs")
-	p.open(s.ready.OrchestrationURL + "/console/fixture")
 	p.clickText("Reset …")
-	p.clickText("Reset")
-	p.waitText("The service is reset.")
+	p.clickText("Reset", "The service is reset.")
 	if got := s.api().do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "0" {
 		t.Errorf("got %s tasks after the reset; want none", got)
 	}
 }
 
-// TestConsoleNeedsCredentials opens pages without a credential, and with one that may do little.
-func TestConsoleNeedsCredentials(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "auth.toml"), []byte(`[orchestration.web.auth]
-enabled = true
-api_keys_enabled = true
-api_keys = [{key = "a-key-of-the-console-tests", permissions = ["templates:read", "dlq:read"], description = "reader"}]
-`))
-	p, s := openConsole(t, "/templates", "--config", filepath.Join(dir, "auth.toml"))
-	p.waitText("Credentials needed")
-	p.choose("Kind", "API key (X-API-Key)")
-	p.fill(p.input("Credential"), "a-key-of-the-console-tests")
-	p.clickText("Use it")
-	p.waitText("demo/diamond")
-	p.waitText("system:analytics_read") // why there are no figures
-	p.clickText("Dead letters")
-	p.waitText("Nothing needs you")
-	p.wait(`![...document.querySelectorAll(".nav a")].some((a) => a.checkVisibility() && /Tasks|Audit|Analytics/.test(a.text))`)
-	p.open(s.ready.OrchestrationURL + "/console/analytics")
-	p.waitText("Not allowed")
-	p.screenshots("denied")
-	p.open(s.ready.OrchestrationURL + "/console/fixture")
-	p.waitText("Fixture mode is off")
-	p.screenshots("fixture-off")
-}
-
 // TestDocsPage follows the event stream on the page of the API, stops it, and goes to the page
 // of the worker role.
 func TestDocsPage(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
+	p, s := newConsole(t)
 	p.open(s.ready.OrchestrationURL + "/api-docs/ui#streamEvents")
 	p.wait(`document.querySelector("#streamEvents[open]")`)
 	if got := p.eval(`[...document.querySelectorAll("#contents h2")].map((e) => e.textContent).join()`); !strings.HasPrefix(got.(string), "Tasks,Steps,Templates,") {
@@ -357,18 +256,15 @@ func TestDocsPage(t *testing.T) {
 	p.wait(send + `.textContent === "Stop" && document.querySelector("#streamEvents .answer")`)
 	s.api().await(s.api().create(`{"namespace":"demo","name":"diamond"}`), "complete")
 	p.wait(`document.querySelector("#streamEvents .answer pre").textContent.includes('"to_state":"complete"')`)
-	p.screenshots("docs")
 	p.eval(send + ".click()")
 	p.wait(`document.querySelector("#streamEvents .measure").textContent.startsWith("Stream stopped · ")`)
 	p.wait(send + `.textContent === "Send GET"`)
 
 	p.wantWholeTitle()
 
-	p.open(s.ready.WorkerURL + "/")
-	p.waitText("Stepwell worker API")
+	p.open(s.ready.WorkerURL+"/", "Stepwell worker API")
 	p.wantWholeTitle()
-	p.open(s.ready.MountURL + "/")
-	p.waitText("Stepwell mount API")
+	p.open(s.ready.MountURL+"/", "Stepwell mount API")
 	p.wantWholeTitle()
 	if p.eval(`document.body.textContent.includes("/v1")`) == true {
 		t.Error("the mount point's page speaks of /v1")
@@ -398,6 +294,6 @@ func TestConsoleFullDisk(t *testing.T) {
 	p.wait(`document.querySelector("#page").textContent.includes("noop")`)
 	p.inspect("a full disk")
 	close(f.held.Release)
-	f.ballast.drop()
+	os.Remove(f.ballast)
 	f.checkWorking(t)
 }

@@ -25,6 +25,18 @@ func fails(t *testing.T, reply func(n int) any) (handler string) {
 	return "t.*=" + s.URL
 }
 
+// stepError is the reply of a handler that failed.
+func stepError(message, kind string, retryable bool) object {
+	return object{"success": false, "error": object{"message": message, "error_type": kind, "retryable": retryable}}
+}
+
+// traced is the reply of a handler that failed with a stack trace, and said something.
+func traced(int) any {
+	reply := stepError(trace, "CardError", false)
+	reply["error"].(object)["context"] = object{"order": 17, "stderr": "warming up\nno route\n"}
+	return reply
+}
+
 const own = "orders.CardError: insufficient_funds"
 
 // trace is a stack trace of Python with 24 frames, three of them of the program itself.
@@ -35,25 +47,19 @@ var trace = "Traceback (most recent call last):\n  File \"/srv/app/charge.py\", 
 // TestConsoleStackTraces shows what a stack trace and the standard error of a program say, once: the headline, and folded
 // the frames in their lines, those of the program before those of libraries. The page does not grow.
 func TestConsoleStackTraces(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory", "--templates", templateDir(t, testTemplate("flow", stepSpec{name: "charge", callable: "t.charge"})),
-		"--handler", fails(t, func(int) any {
-			return object{"success": false, "error": object{"message": trace, "error_type": "CardError", "retryable": false,
-				"context": object{"order": 17, "stderr": "warming up\nno route\n"}}}
-		}))
+	p, s := newConsole(t, "--templates", templateDir(t, testTemplate("flow", stepSpec{name: "charge", callable: "t.charge"})),
+		"--handler", fails(t, traced))
 	id := s.api().create(`{"namespace":"t","name":"flow"}`)
 	s.api().await(id, "blocked_by_failures")
-	p.openTask(s, id)
+	p.openTask(id)
 	p.click(`.node[aria-label^="charge:"]`)
-	p.wait(`document.querySelectorAll(".trace").length === 2`)
+	p.wait(count(".trace", 2))
 	if n := strings.Count(p.eval(`document.querySelector(".step-card").innerText`).(string), own); n != 1 {
 		t.Errorf("got the headline %d times in the card of the step; want it once", n)
 	}
 	if got := p.eval(`[...document.querySelectorAll(".trace > summary")].map((e) => e.textContent).join("; ")`); got != "Stack trace: 24 frames, 3 outside libraries; 2 lines" {
 		t.Errorf("got %q", got)
 	}
-	p.screenshots("task-trace")
 	for range 2 {
 		if width, height := p.eval(`document.documentElement.scrollWidth`).(float64), p.eval(`document.documentElement.scrollHeight`).(float64); width > 1280 || height > 2200 {
 			t.Errorf("the page is %v by %v pixels", width, height)
@@ -72,69 +78,57 @@ func TestConsoleStackTraces(t *testing.T) {
 	p.clickText("21 frames of libraries")
 	p.wait(`document.querySelector(".trace details[open] pre").innerText.split("\n").length === 42`)
 	p.inspect("task-trace-open")
-	p.open(s.ready.OrchestrationURL + "/console/dlq")
-	p.waitText("charge: " + own) // not what every traceback begins with
-	p.clickUntil("Investigate", `document.querySelector("dialog[open]") !== null`)
+	p.open("/dlq")
+	p.waitText("charge: insufficient_funds") // not what every traceback begins with
+	p.investigate()
 	p.wait(`document.querySelector("dialog .trace > summary").textContent.startsWith("Stack trace: 24 frames")`)
-	for _, step := range s.api().steps(id) {
-		s.api().do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step.StepUUID, `{"action_type":"reset_for_retry","reset_by":"test","reason":"again"}`).want(200)
-	}
-	p.open(s.ready.OrchestrationURL + "/console/tasks/" + id + "?step=charge")
-	p.wait(`[...document.querySelectorAll(".attempts [role=tab]")].map((e) => e.textContent).join() === "1,reset 1 · attempt 1"`)
+	s.api().actOn(id, "charge", `{"action_type":"reset_for_retry","reset_by":"test","reason":"again"}`)
+	p.open("/tasks/" + id + "?step=charge")
+	p.wait(`[...document.querySelectorAll(".attempts .chip")].map((e) => e.textContent).join() === "1,reset 1 · attempt 1"`)
 }
 
 // TestConsoleAttempts shows each attempt at a step with its own error, and starts the next one in its back-off. A trace
 // that is unfolded stays when the next one ends.
 func TestConsoleAttempts(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory", "--templates", templateDir(t, testTemplate("flow", stepSpec{name: "charge", callable: "t.charge",
+	p, s := newConsole(t, "--templates", templateDir(t, testTemplate("flow", stepSpec{name: "charge", callable: "t.charge",
 		retry: `{"max_attempts":4,"backoff":"exponential","backoff_base_ms":600000,"max_backoff_ms":600000}`})),
 		"--handler", fails(t, func(n int) any {
 			if n == 3 {
 				return object{"paid": true}
 			}
-			return object{"success": false, "error": object{"message": fmt.Sprintf("try %d failed\n    at run (/srv/app/pay.js:3:1)", n), "error_type": "Busy", "retryable": true}}
+			return stepError(fmt.Sprintf("try %d failed\n    at run (/srv/app/pay.js:3:1)", n), "Busy", true)
 		}))
 	id := s.api().create(`{"namespace":"t","name":"flow"}`)
-	p.openTask(s, id)
+	p.openTask(id)
 	p.waitNode("charge", "Retry")
-	p.click(`.node[aria-label^="charge:"]`)
-	p.waitText("try 1 failed")
+	p.click(`.node[aria-label^="charge:"]`, "try 1 failed")
 	p.click(".trace > summary")
 	for n := 2; n <= 3; n++ {
-		p.clickAt(`[...document.querySelectorAll(".step-card button")].find((e) => e.textContent === "Retry now …")`)
+		p.clickAt(find(".step-card button", "Retry now …"))
 		p.fill(`dialog input[placeholder^="Why"]`, "the gateway is back")
 		p.clickText("Retry")
-		p.wait(fmt.Sprintf(`document.querySelectorAll(".attempts [role=tab]").length === %d`, n))
+		p.wait(count(".attempts .chip", n))
 	}
 	p.waitState("Complete")
-	p.wait(`document.querySelector(".attempts [aria-selected=true]").textContent === "1" && document.querySelector(".trace[open]").innerText.includes("pay.js")`)
-	p.click(".attempts [role=tab]:last-child")
-	p.waitText("paid: true")
-	eventually(t, "the second attempt to be shown", func() bool { // the last one may be drawn once more, without the focus
-		p.eval(`document.querySelectorAll(".attempts [role=tab]")[2].focus()`)
-		p.key("ArrowLeft")
-		return p.eval(`document.querySelector(".attempts").innerText.includes("try 2 failed") && document.activeElement.textContent === "2"`) == true
-	})
+	p.wait(`document.querySelector(".attempts [aria-pressed=true]").textContent === "1" && document.querySelector(".trace[open]").innerText.includes("pay.js")`)
+	p.click(".attempts .chip:last-child", "paid: true")
+	p.click(".attempts .chip:nth-child(2)")
+	p.wait(`document.querySelector(".attempts").innerText.includes("try 2 failed") && document.activeElement.textContent === "2"`)
 	p.inspect("task-attempts")
 }
 
 // TestConsoleTaskKeepsFocus has the focus in the header of a task, what is typed in its lists and a click that spans
 // events stay while events come in.
 func TestConsoleTaskKeepsFocus(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--fixture", "--templates", templateDir(t, layers("chain", 20, 1)))
-	clock := func(change string) { s.api().do("POST", "/_stepwell/clock", change).want(200) }
-	clock(`{"freeze":true}`)
+	p, s := newConsole(t, "--fixture", "--templates", templateDir(t, layers("chain", 20, 1)))
+	s.clock(`{"freeze":true}`)
 	s.api().do("POST", "/_stepwell/stubs", `{"match":{"name":"chain"},"outcomes":[{"delay":"1s","result":{}}]}`).want(201)
-	p.openTask(s, s.api().create(`{"namespace":"t","name":"chain"}`))
+	p.openTask(s.api().create(`{"namespace":"t","name":"chain"}`))
 	p.clickText("Steps")
 	done := 0
 	more := func() {
 		done++
-		clock(`{"advance":"1s"}`)
+		s.clock(`{"advance":"1s"}`)
 		p.waitText(fmt.Sprintf("%d of 20 steps done", done))
 	}
 	for _, focus := range []string{
@@ -190,9 +184,9 @@ func TestConsoleLargeValues(t *testing.T) {
 		p.visit(s.ready.OrchestrationURL + "/console/tasks/" + id + "?step=load")
 		for _, do := range []struct{ what, click, until string }{
 			{"open", ``, `document.querySelector(".result .json")`},
-			{"raw", `[...document.querySelectorAll(".result button")].find((e) => e.textContent === "Raw")`, `parseInt(document.querySelector(".lines")?.ariaLabel.replace(",", "")) > 86000`},
+			{"raw", find(".result button", "Raw"), `parseInt(document.querySelector(".lines")?.ariaLabel.replace(",", "")) > 86000`},
 			{"scroll", ``, `(document.querySelector(".lines").scrollTop = 1e9) && document.querySelector(".lines").innerText.includes('"z": "the end"')`},
-			{"tree", `[...document.querySelectorAll(".result button")].find((e) => e.textContent === "Raw")`, `document.querySelector(".result .string button")`},
+			{"tree", find(".result button", "Raw"), `document.querySelector(".result .string button")`},
 			{"string", `document.querySelector(".result .string button")`, `document.querySelector(".lines")?.ariaLabel === "100,000 lines"`},
 		} {
 			if do.click != "" {
@@ -212,5 +206,4 @@ func TestConsoleLargeValues(t *testing.T) {
 			t.Errorf("%s: the page was blocked for %v ms; want 100 at most", what, most)
 		}
 	}
-	p.screenshots("task-large")
 }

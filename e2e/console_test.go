@@ -24,9 +24,7 @@ import (
 // TestConsoleFrame opens the console as a person does who types the address of the service, and
 // uses its navigation with keys.
 func TestConsoleFrame(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
+	p, s := newConsole(t)
 	s.api().create(`{"namespace":"demo","name":"diamond"}`)
 	p.open(s.ready.OrchestrationURL + "/")
 	p.wait(`location.pathname === "/console" && document.title === "Tasks · Stepwell"`)
@@ -38,6 +36,7 @@ func TestConsoleFrame(t *testing.T) {
 	p.wait(`location.pathname === "/console" && document.querySelector("tbody tr")`)
 	p.key("?")
 	p.wait(`document.querySelector("dialog[open]").innerText.includes("Start a task")`)
+	p.inspect("keys")
 	p.key("Escape")
 	p.wait(`!document.querySelector("dialog")`)
 	p.key("/")
@@ -46,54 +45,31 @@ func TestConsoleFrame(t *testing.T) {
 	p.click("#theme")
 	p.click("#theme")
 	p.wait(`getComputedStyle(document.body).colorScheme === "dark" || document.documentElement.dataset.theme === "dark"`)
-	p.open(s.ready.OrchestrationURL + "/console/nowhere")
-	p.waitText("The console has no page at this address.")
+	p.open("/nowhere", "The console has no page at this address.")
 	p.wait(`document.documentElement.dataset.theme === "dark"`) // before anything was drawn
 }
 
 // TestConsoleFirstPaint opens the console in a browser that has none of its files, and counts those that it must read
 // before it paints the bar: the style and one small script.
 func TestConsoleFirstPaint(t *testing.T) {
-	newPage(t) // or the test is skipped
-	s := serve(t, "--memory")
-	s.api().create(`{"namespace":"demo","name":"diamond"}`)
-	p := newPage(t)
-	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p, _ := openConsole(t, "/tasks")
 	p.wait(`performance.getEntriesByName("first-contentful-paint")[0]`)
 	files := p.eval(`performance.getEntriesByType("resource").filter((file) => file.renderBlockingStatus === "blocking").map((file) => file.name).join(" ")`)
 	if n := len(strings.Fields(files.(string))); n > 2 {
 		t.Errorf("%d files were read before the first paint, %s; want 2 at most", n, files)
 	}
+	p.waitText("No task yet") // the page has read everything before the service ends
 }
 
 // TestConsoleWithoutPaint opens the console in a browser that does not tell when it has drawn, and in one that is too old.
 func TestConsoleWithoutPaint(t *testing.T) {
-	t.Parallel()
-	s := serve(t, "--memory")
-	for script, want := range map[string]string{
-		`PerformanceObserver = class { observe() {} };`: "Welcome to Stepwell",
-		`Set.prototype.union = undefined;`:              "This browser is too old for the console",
+	p, _ := newConsole(t)
+	for _, tt := range [][2]string{
+		{`PerformanceObserver = class { observe() {} };`, "Welcome to Stepwell"},
+		{`Set.prototype.union = undefined;`, "This browser is too old for the console"},
 	} {
-		p := newPage(t)
-		p.command("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": script}, nil)
-		p.open(s.ready.OrchestrationURL + "/console")
-		p.waitText(want)
-	}
-}
-
-// TestConsoleWrongFilter opens lists by addresses with parameters that mean nothing.
-func TestConsoleWrongFilter(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
-	for query, want := range map[string]string{
-		"since=99x": `since must be a number of minutes, hours or days, such as 15m, not "99x"`, "created_after=garbage": `created_after: "garbage" is not a timestamp`,
-		"status=nonsense": `"nonsense"`, "sort=color": `sort`,
-	} {
-		p.open(s.ready.OrchestrationURL + "/console/tasks?" + query)
-		p.waitText(want)
-		p.clickText("Clear the filter")
-		p.waitText("No task yet")
+		p.command("Page.addScriptToEvaluateOnNewDocument", object{"source": tt[0]}, nil)
+		p.open("/", tt[1])
 	}
 }
 
@@ -102,8 +78,7 @@ func TestConsoleBehindPrefix(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	proxy := newConsoleProxy(t, serve(t, "--memory").ready.OrchestrationURL, "/flows")
-	p.open(proxy.url + "/flows/console/tasks")
-	p.waitText("No task yet")
+	p.open(proxy.url+"/flows/console/tasks", "No task yet")
 	p.clickText("Templates")
 	p.wait(`location.pathname === "/flows/console/templates"`)
 	p.waitText("diamond")
@@ -111,29 +86,21 @@ func TestConsoleBehindPrefix(t *testing.T) {
 
 // TestConsoleSandbox opens the console of a sandbox, which has its own address and virtual time.
 func TestConsoleSandbox(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--fixture")
+	p, s := newConsole(t, "--fixture")
 	s.api().create(`{"namespace":"demo","name":"diamond"}`)
 	made := s.api().do("POST", "/_stepwell/sandboxes", `{"name":"checkout-7"}`).want(201)
 	box := &api{t, made.text("orchestration_url")}
 	box.do("POST", "/_stepwell/clock", `{"freeze":true}`).want(200)
-	p.open(box.url + "/console/tasks")
-	p.waitText("No task yet")
-	p.waitText("Time is virtual and frozen at")
+	p.open(box.url+"/console/tasks", "No task yet", "Time is virtual and frozen at")
 	box.create(`{"namespace":"demo","name":"approval"}`)
 	p.wait(`document.querySelectorAll("tbody tr").length === 1 && document.querySelector("tbody tr").innerText.includes("approval")`)
 }
 
-// TestConsoleTasksLive follows tasks in the list from their creation to their end.
+// TestConsoleTasksLive follows tasks in the list from the first one's creation, which ends the welcome, to their end.
 func TestConsoleTasksLive(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
+	p, s := newConsole(t)
 	a := s.api()
-	p.open(s.ready.OrchestrationURL + "/console/tasks")
-	p.waitText("No task yet")
-	p.waitText("Live")
+	p.open("", "Welcome to Stepwell", "Live")
 	id := a.create(`{"namespace":"demo","name":"approval","tags":["eu"]}`)
 	row := fmt.Sprintf(`document.querySelector('tr[data-id="%s"]')`, id)
 	p.wait(row + `.innerText.includes("In progress") && ` + row + `.innerText.includes("1 / 3")`)
@@ -146,7 +113,7 @@ func TestConsoleTasksLive(t *testing.T) {
 	}
 
 	// New tasks wait while the pointer is among the rows.
-	p.hover("tbody tr")
+	p.mouse(`document.querySelector("tbody tr")`, "mouseMoved")
 	at := p.eval(row + `.getBoundingClientRect().top`)
 	for range 3 {
 		a.create(`{"namespace":"demo","name":"diamond"}`)
@@ -159,30 +126,30 @@ func TestConsoleTasksLive(t *testing.T) {
 	p.wait(`document.querySelectorAll("tbody tr").length === 4 && !document.body.innerText.includes("new tasks")`)
 	p.key("j", "j")
 	p.wait(`document.activeElement.closest("tr") === document.querySelectorAll("tbody tr")[1]`)
-}
 
-// completeStep completes a step of a task that waits for an outside actor.
-func completeStep(a *api, id, name string) {
-	a.t.Helper()
-	completeStepWith(a, id, name, "{}")
+	// A row that is not in the list any more stays while it is read, crossed out.
+	id = a.create(`{"namespace":"demo","name":"approval"}`)
+	p.open("/tasks?status=enqueuing_steps,steps_in_process")
+	p.hoverUntil(`document.querySelector("tbody tr")`, `document.querySelector("tbody tr:hover")`)
+	completeStep(a, id, "approve")
+	p.wait(`document.querySelector("tbody tr.gone")`)
+	p.clickText("Show the current list", "No task matches")
 }
 
 // TestConsoleFilters filters the list, and opens the same list by its address.
 func TestConsoleFilters(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
+	p, s := newConsole(t)
 	a := s.api()
 	for i := range 60 {
 		a.create(fmt.Sprintf(`{"namespace":"demo","name":"diamond","tags":["n%d"]}`, i%30))
 	}
 	a.create(`{"namespace":"demo","name":"approval","tags":["eu","urgent"]}`)
-	p.open(s.ready.OrchestrationURL + "/console/tasks")
-	p.wait(`document.querySelectorAll("tbody tr").length === 50`)
+	p.open("/tasks")
+	p.wait(count("tbody tr", 50))
 	p.clickText("Show more")
-	p.wait(`document.querySelectorAll("tbody tr").length === 61`)
+	p.wait(count("tbody tr", 61))
 
-	rows := func(n int) string { return fmt.Sprintf(`document.querySelectorAll("tbody tr").length === %d`, n) }
+	rows := func(n int) string { return count("tbody tr", n) }
 	p.clickText("In progress 1")
 	p.wait(rows(1) + ` && location.search.startsWith("?status=")`)
 	p.open(p.eval("location.href").(string))
@@ -194,46 +161,45 @@ func TestConsoleFilters(t *testing.T) {
 	p.wait(rows(1) + ` && location.search === "?q=appr"`)
 	p.fill("[data-search]", "nothing at all")
 	p.waitText("No task matches")
-	p.screenshots("tasks-none")
 	p.clickText("Clear the filter")
 	p.wait(rows(50))
 	for query, want := range map[string]int{
 		"name=approval": 1, "tag=eu&tag=urgent": 1, "tag=n3": 2, "tag=none": 0, "since=1h": 50,
 		"created_before=2020-01-01T00:00:00Z": 0, "namespace=demo&name=diamond&tag=n4": 2, "q=DIAM&tag=n1": 2,
 	} {
-		p.open(s.ready.OrchestrationURL + "/console/tasks?" + query)
+		p.open("/tasks?" + query)
 		p.wait(rows(want) + ` && (document.querySelector("tbody tr") || document.querySelector(".empty"))`)
+	}
+	for query, want := range map[string]string{ // which mean nothing
+		"since=99x":             `since must be a number of minutes, hours or days, such as 15m, not "99x"`,
+		"created_after=garbage": `created_after: "garbage" is not a timestamp`, "status=nonsense": `"nonsense"`, "sort=color": `sort`,
+	} {
+		p.open("/tasks?"+query, want)
+		p.clickText("Clear the filter")
+		p.wait(rows(50))
 	}
 }
 
 // TestConsoleOrder sorts the list; the address has the order, and rows move when it changes.
 func TestConsoleOrder(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
+	p, s := newConsole(t)
 	a := s.api()
 	first := a.create(`{"namespace":"demo","name":"approval","priority":5}`)
 	a.create(`{"namespace":"demo","name":"approval"}`)
 	ids := func(n int) string {
 		return fmt.Sprintf(`[...document.querySelectorAll("tbody tr")].findIndex((r) => r.dataset.id === %q) === %d`, first, n)
 	}
-	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.open("/tasks")
 	p.wait(ids(1))
 	p.choose("Order", "Highest priority first")
 	p.wait(ids(0) + ` && location.search === "?sort=-priority"`)
-	p.open(s.ready.OrchestrationURL + "/console/tasks?sort=-updated_at")
-	p.waitText("Live")
+	p.open("/tasks?sort=-updated_at", "Live")
 	p.wait(ids(1))
 	completeStep(a, first, "approve")
 	p.wait(ids(0))
-	p.command("Emulation.setEmulatedMedia", map[string]any{
-		"features": []any{map[string]any{"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
-	if got := p.eval(`(() => { const r = document.querySelector("tbody tr"); r.classList.add("fresh"); return getComputedStyle(r).animationDuration; })()`); got != "0s" {
-		t.Errorf("a new row moves for %s; want 0s for who prefers no motion", got)
-	}
-	p.hover("tbody tr") // now somebody reads
+	p.mouse(`document.querySelector("tbody tr")`, "mouseMoved") // now somebody reads
 	a.create(`{"namespace":"demo","name":"diamond"}`)
-	p.waitText("Show the current order")
+	p.waitText("1 new task")
 	p.wait(ids(0))
 	p.key("n")
 	p.wait(ids(1))
@@ -250,11 +216,12 @@ func TestConsoleManyTasks(t *testing.T) {
 		where = []string{"--data", *consoleData, "--config", configFile(t, "[store]\nretain_finished_count = 0\n")}
 	}
 	s := serve(t, where...)
+	p.service = s.ready.OrchestrationURL
 	for range 60 { // the page asks again while something happens to tasks
 		s.api().await(s.api().create(`{"namespace":"demo","name":"diamond"}`), "complete")
 	}
-	p.open(s.ready.OrchestrationURL + "/console/tasks")
-	p.wait(`document.querySelectorAll("tbody tr").length === 50`)
+	p.open("/tasks")
+	p.wait(count("tbody tr", 50))
 	p.waitText("Live")
 	p.eval(`performance.clearResourceTimings()`)
 	for range 5 {
@@ -281,31 +248,11 @@ func TestConsoleManyTasks(t *testing.T) {
 
 // TestConsoleFirstVisit runs the demo workflow from the page of an empty service.
 func TestConsoleFirstVisit(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
-	p.open(s.ready.OrchestrationURL + "/console")
+	p, _ := openConsole(t, "")
 	p.waitText("Welcome to Stepwell")
-	p.screenshots("welcome")
-	if n := p.eval(`document.querySelectorAll(".welcome .cards a").length`); n != 3.0 {
-		t.Errorf("got %v links; want 3", n)
-	}
 	p.clickText("Run a demo workflow")
 	p.wait(`/^\/console\/tasks\/[0-9a-f-]{36}$/.test(location.pathname)`)
 	p.waitText("In progress")
-	p.screenshots("task-running")
-}
-
-// TestConsoleFirstVisitEnds shows the list when somebody else creates the first task.
-func TestConsoleFirstVisitEnds(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
-	p.open(s.ready.OrchestrationURL + "/console")
-	p.waitText("Welcome to Stepwell")
-	p.waitText("Live")
-	s.api().create(`{"namespace":"demo","name":"diamond"}`)
-	p.wait(`document.querySelector("tbody tr").innerText.includes("diamond")`)
 }
 
 // consoleKeys are API keys with different rights.
@@ -316,7 +263,7 @@ api_keys_enabled = true
 api_key_header = "X-Console-Key"
 [[orchestration.web.auth.api_keys]]
 key = "key-of-the-reader"
-permissions = ["tasks:list", "tasks:read"]
+permissions = ["tasks:list", "tasks:read", "templates:read", "dlq:read"]
 description = "reader"
 [[orchestration.web.auth.api_keys]]
 key = "key-of-the-worker"
@@ -335,36 +282,33 @@ func TestConsoleCredentials(t *testing.T) {
 	token := func(permissions string) string {
 		return authCommand(t, "generate-token", "--private-key", private, "--permissions", permissions)
 	}
-	enter := func(kind, value string) {
+	enter := func(kind, value string, shown ...string) {
 		p.wait(`document.querySelector("form.signin input")`)
 		p.eval(fmt.Sprintf(`document.querySelector("form.signin select").value = %q`, kind))
 		p.fill("form.signin input", value)
 		p.key("Enter")
+		p.waitText(shown...)
 	}
-	p.open(s.ready.OrchestrationURL + "/console/tasks")
-	p.waitText("Credentials needed")
-	p.screenshots("credentials")
-	enter("token", "no-token-at-all")
-	p.waitText("This credential was refused")
-	enter("key", "key-of-the-worker")
-	p.waitText("Missing required permission: tasks:list")
-	p.screenshots("tasks-denied")
+	p.service = s.ready.OrchestrationURL
+	p.open("/tasks", "Credentials needed")
+	enter("token", "no-token-at-all", "This credential was refused")
+	enter("key", "key-of-the-worker", "Missing required permission: tasks:list")
 	p.clickText("Credentials")
-	enter("key", "key-of-the-reader")
-	p.waitText("No task yet")
-	p.waitText("needs tasks:create")                    // before anything was refused: the service says what the key may do
-	p.open(s.ready.OrchestrationURL + "/console/tasks") // the tab keeps it
-	p.waitText("No task yet")
+	enter("key", "key-of-the-reader", "No task yet", "needs tasks:create") // before anything was refused
+	p.open("/tasks", "No task yet")                                        // the tab keeps it
+	p.wait(`![...document.querySelectorAll(".nav a")].some((a) => a.checkVisibility() && /Audit|Analytics/.test(a.text))`)
+	p.open("/analytics", "Not allowed")
+	p.open("/fixture", "Fixture mode is off")
+	p.clickText("Dead letters", "Nothing needs you")
+	p.clickText("Templates", "demo/diamond", "system:analytics_read") // why there are no figures
 	p.clickText("Credentials")
 	enter("token", token("tasks:list,tasks:read"))
-	p.waitText("needs tasks:create")
-	p.screenshots("tasks-empty-denied")
+	p.open("/tasks", "needs tasks:create")
 	if disabled := p.eval(`document.querySelector(".denied button").disabled`); disabled != true {
 		t.Error("the button that needs another permission is enabled")
 	}
 	other := newPage(t) // another tab knows nothing of it
-	other.open(s.ready.OrchestrationURL + "/console/tasks")
-	other.waitText("Credentials needed")
+	other.open(s.ready.OrchestrationURL+"/console/tasks", "Credentials needed")
 }
 
 // consoleProxy stands between the browser and the service, to cut streams and to fail.
@@ -376,6 +320,15 @@ type consoleProxy struct {
 	resumed []string // Last-Event-ID of the streams
 	status  int      // of every answer of the API, unless it is 0
 	held    bool     // whether streams are held back
+}
+
+// proxyConsole is newConsole with the page behind a proxy.
+func proxyConsole(t *testing.T) (*page, *api, *consoleProxy) {
+	t.Helper()
+	p, s := newConsole(t)
+	proxy := newConsoleProxy(t, p.service, "")
+	p.service = proxy.url
+	return p, s.api(), proxy
 }
 
 func newConsoleProxy(t *testing.T, upstream, prefix string) *consoleProxy {
@@ -432,14 +385,9 @@ func (p *consoleProxy) streams() []string {
 
 // TestConsoleStreamIsResumed cuts the event stream, and the page continues where it was cut.
 func TestConsoleStreamIsResumed(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
-	proxy := newConsoleProxy(t, s.ready.OrchestrationURL, "")
-	a := s.api()
+	p, a, proxy := proxyConsole(t)
 	first := a.create(`{"namespace":"demo","name":"approval"}`)
-	p.open(proxy.url + "/console/tasks")
-	p.waitText("Live")
+	p.open("/tasks", "Live")
 	completeStep(a, first, "approve")
 	p.wait(`document.querySelector("tbody tr").innerText.includes("Complete")`)
 	proxy.fail(503)
@@ -458,14 +406,10 @@ func TestConsoleStreamIsResumed(t *testing.T) {
 // TestConsoleStreamHeldBack opens a task behind a proxy that holds streams back: it is shown at once, and the page asks
 // what is new until the proxy lets events through.
 func TestConsoleStreamHeldBack(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
-	proxy := newConsoleProxy(t, s.ready.OrchestrationURL, "")
+	p, a, proxy := proxyConsole(t)
 	proxy.hold(true)
-	a := s.api()
 	id := a.create(`{"namespace":"demo","name":"approval"}`)
-	p.open(proxy.url + "/console/tasks/" + id)
+	p.open("/tasks/" + id)
 	p.waitNode("approve", "Ready")
 	if got := p.eval(`document.getElementById("live").textContent`); got == "Live" {
 		t.Error("the page says that it is live before an event came through")
@@ -480,70 +424,23 @@ func TestConsoleStreamHeldBack(t *testing.T) {
 
 // TestConsoleErrors shows what the list says when the service fails, and when it is gone.
 func TestConsoleErrors(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
-	proxy := newConsoleProxy(t, s.ready.OrchestrationURL, "")
+	p, _, proxy := proxyConsole(t)
 	proxy.fail(500)
-	p.open(proxy.url + "/console/tasks")
-	p.waitText("it answers 500 on purpose")
-	p.waitText("r-1")
-	p.screenshots("tasks-error")
+	p.open("/tasks", "it answers 500 on purpose", "r-1")
 	proxy.fail(0)
-	p.clickText("Try again")
-	p.waitText("No task yet")
-	p.open(proxy.url + "/console/tasks/00000000-0000-7000-8000-000000000000")
-	p.waitText("not found")
+	p.clickText("Try again", "No task yet")
+	p.open("/tasks/00000000-0000-7000-8000-000000000000", "not found")
 	p.wait(`document.querySelector("#live").textContent === ""`) // there is nothing to follow
 	p.key("s")                                                   // there are no steps to show
-	p.open(proxy.url + "/console/tasks")
-	p.waitText("No task yet")
+	p.open("/tasks", "No task yet")
 	proxy.server.CloseClientConnections()
 	proxy.server.Listener.Close()
-	p.clickText("In progress 0")
-	p.waitText("The service does not respond")
+	p.clickText("In progress 0", "The service does not respond")
 }
 
-// consolePages returns the path of each page, with a state of the service in which the pages have
-// something to show.
-func consolePages(t *testing.T, a *api) map[string]string {
-	t.Helper()
-	for _, name := range []string{"diamond", "approval", "failing", "exhausted", "batch", "routing", "slow"} {
-		a.create(`{"namespace":"demo","name":"` + name + `","tags":["eu"]}`)
-	}
-	id := a.create(`{"namespace":"demo","name":"failing"}`)
-	a.await(id, "blocked_by_failures")
-	return map[string]string{
-		"tasks": "/tasks", "filtered": "/tasks?status=error&q=none", "task": "/tasks/" + id, "templates": "/templates",
-		"template": "/templates/demo/batch/1.0.0", "start": "/start", "startform": "/start/demo/batch/1.0.0", "dlq": "/dlq",
-		"analytics": "/analytics", "audit": "/audit", "fixture": "/fixture", "nowhere": "/nowhere",
-	}
-}
-
-// TestConsoleUsesDocumentedRoutes opens every page. As in every test of the console, each request must be for one of its
-// files or an operation in the document of the API that the service has, with its parameters, and others are noted.
-func TestConsoleUsesDocumentedRoutes(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--fixture")
-	for _, path := range consolePages(t, s.api()) {
-		p.open(s.ready.OrchestrationURL + "/console" + path)
-		p.settle()
-	}
-	p.wantNoProblems()
-	for _, operation := range []string{"GET /v1/tasks?q=a", "GET /v1/events", "POST /_stepwell/reset", "GET /v1/secrets", "GET /v1/tasks?color=red", "PUT /v1/tasks"} {
-		method, path, _ := strings.Cut(operation, " ")
-		p.eval(fmt.Sprintf(`fetch(%q, { method: %q, signal: AbortSignal.timeout(1000) }).then(() => 0, () => 0)`, path, method))
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	want := []string{"a request that is not documented: GET /v1/secrets",
-		"a request that is not documented: GET /v1/tasks?color=red", "a request that is not documented: PUT /v1/tasks"}
-	if !slices.Equal(p.problems, want) {
-		t.Errorf("got %q; want %q", p.problems, want)
-	}
-	p.problems = nil
-}
+// controls is the list of what a person can operate on the page that is shown.
+const controls = `[...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")].filter((e) =>
+	e.tabIndex >= 0 && !e.disabled && e.checkVisibility({ visibilityProperty: true }))`
 
 // watchFocus notes which elements get the focus, and which of them do not show it.
 const watchFocus = `window.reached = new Set(), window.unseen = new Set();
@@ -553,36 +450,20 @@ const watchFocus = `window.reached = new Set(), window.unseen = new Set();
 		if (shows(null) || shows("::after")) unseen.delete(target); else unseen.add(target);
 	});`
 
-// controls is the list of what a person can operate on the page that is shown.
-const controls = `[...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")].filter((e) =>
-	e.tabIndex >= 0 && !e.disabled && e.checkVisibility({ visibilityProperty: true }))`
-
-// TestConsoleKeyboard goes through every page with the Tab key: it reaches each control in the order of the page,
-// each shows that it has the focus, and each has a name for screen readers.
-func TestConsoleKeyboard(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--fixture")
-	for name, path := range consolePages(t, s.api()) {
-		p.open(s.ready.OrchestrationURL + "/console" + path)
-		p.settle()
-		p.eval(watchFocus)
-		describe := `.map((e) => e.outerHTML.slice(0, 120)).join("\n")`
-		missed, unseen := any("not tried"), any("")
-		for tries := 0; tries < 3 && (missed != "" || unseen != ""); tries++ { // a row that comes in meanwhile is reached the next time
-			for range int(p.eval(controls+".length").(float64)) + 3 {
-				p.key("Tab")
-			}
-			missed = p.eval(controls + ".filter((e) => !reached.has(e))" + describe)
-			unseen = p.eval("[...unseen]" + describe)
+// wantKeyboard goes through the page with the Tab key: it reaches each control, and each shows that it has the focus.
+func (p *page) wantKeyboard(what string) {
+	p.t.Helper()
+	p.eval(watchFocus)
+	const describe = `.map((e) => e.outerHTML.slice(0, 120)).join("\n")`
+	missed, unseen := any("not tried"), any("")
+	for tries := 0; tries < 3 && (missed != "" || unseen != ""); tries++ { // a row that comes in meanwhile is reached the next time
+		for range int(p.eval(controls+".length").(float64)) + 3 {
+			p.key("Tab")
 		}
-		if missed != "" {
-			t.Errorf("%s: Tab does not reach\n%v", name, missed)
-		}
-		if unseen != "" {
-			t.Errorf("%s: do not show that they have the focus:\n%v", name, unseen)
-		}
-		p.wantNames(name)
+		missed, unseen = p.eval(controls+".filter((e) => !reached.has(e))"+describe), p.eval("[...unseen]"+describe)
+	}
+	if missed != "" || unseen != "" {
+		p.t.Errorf("%s: Tab does not reach\n%v\nand these do not show that they have the focus:\n%v", what, missed, unseen)
 	}
 }
 
@@ -610,13 +491,67 @@ func (p *page) wantNames(what string) {
 	}
 }
 
+// TestConsolePages opens every page. Keys reach each control, which has a name and shows the focus; what is shown is part
+// of that name; on a screen, a tablet and a phone, nothing is out of view, and axe-core, whose file STEPWELL_AXE names and
+// .ci/run installs, finds nothing. As in every test of the console, each request must be documented.
+func TestConsolePages(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	named := 0.0
+	pages := consolePages(t)
+	for name, address := range pages {
+		p.show(address, 1440)
+		long := strings.HasPrefix(name, "long-")
+		for _, width := range []int{390, 1024, 1440} {
+			p.size(width, 900)
+			if bad := p.eval(outOfView); bad != "" {
+				t.Errorf("%s at %d pixels:\n%v", name, width, bad)
+			}
+			if !long {
+				p.wantAccessible(fmt.Sprintf("%s at %d pixels", name, width))
+			}
+		}
+		if long {
+			continue
+		}
+		if p.inspect(name); name == "api" {
+			continue
+		}
+		p.wantNames(name)
+		if wrong := p.eval(mislabelled); wrong != "" {
+			t.Errorf("%s: names without the text that is shown: %v", name, wrong)
+		}
+		named += p.eval(`[...document.querySelectorAll("#page [aria-label]")].filter((e) => e.innerText).length`).(float64)
+		p.wantKeyboard(name)
+	}
+	if named < 50 {
+		t.Errorf("got %v controls with names; want those of all pages", named)
+	}
+	p.wantNoProblems()
+	p.open(pages["fixture"])
+	for _, operation := range []string{"GET /v1/tasks?q=a", "GET /v1/events", "POST /_stepwell/reset",
+		"GET /v1/secrets", "GET /v1/tasks?color=red", "PUT /v1/tasks"} {
+		method, path, _ := strings.Cut(operation, " ")
+		p.eval(fmt.Sprintf(`fetch(%q, { method: %q, signal: AbortSignal.timeout(1000) }).then(() => 0, () => 0)`, path, method))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	want := []string{"a request that is not documented: GET /v1/secrets",
+		"a request that is not documented: GET /v1/tasks?color=red", "a request that is not documented: PUT /v1/tasks"}
+	if !slices.Equal(p.problems, want) {
+		t.Errorf("got %q; want %q", p.problems, want)
+	}
+	p.problems = nil
+	if os.Getenv("STEPWELL_AXE") == "" {
+		wire.Lack(t, "STEPWELL_AXE", "needs axe-core: STEPWELL_AXE=…/axe.min.js")
+	}
+}
+
 // TestConsoleKeyboardOperates opens forms, tabs and lists with Enter, Space and the arrow keys; Escape closes a
 // dialog, which gives the focus back.
 func TestConsoleKeyboardOperates(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--memory")
-	p.openTask(s, s.api().create(`{"namespace":"demo","name":"approval"}`))
+	p, s := newConsole(t)
+	p.openTask(s.api().create(`{"namespace":"demo","name":"approval"}`))
 	focus := func(element string) { p.eval("window.at = " + element + "; at.focus()") }
 	for _, c := range []struct{ element, key, inside string }{
 		{`document.querySelector("#keys")`, "Enter", "button"},
@@ -654,68 +589,15 @@ func (p *page) settle() {
 	p.eval(`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))`)
 }
 
-// TestConsoleFitsPhones opens every page at the width of a phone: only tables, graphs and code
-// scroll sideways, the page does not.
-func TestConsoleFitsPhones(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := serve(t, "--fixture")
-	for name, path := range consolePages(t, s.api()) {
-		p.size(390, 844)
-		p.open(s.ready.OrchestrationURL + "/console" + path)
-		p.settle()
-		if wide := p.eval(`document.documentElement.scrollWidth`); wide.(float64) > 390 {
-			t.Errorf("%s: the page is %v pixels wide; want 390: %v", name, wide, p.eval(`[...document.querySelectorAll("body *")].filter((e) =>
-				e.getBoundingClientRect().right > 391 && !e.closest(".scroll, svg, pre, .nav")).map((e) => e.outerHTML.slice(0, 90)).slice(0, 4)`))
-		}
-		p.screenshots(name)
-	}
-}
-
-// TestConsoleAccessibility has axe-core look at every page in light and dark. STEPWELL_AXE names
-// its file; .ci/run installs it.
-func TestConsoleAccessibility(t *testing.T) {
-	t.Parallel()
+// wantAccessible has axe-core look at what is shown, if there is one.
+func (p *page) wantAccessible(what string) {
+	p.t.Helper()
 	file := os.Getenv("STEPWELL_AXE")
 	if file == "" {
-		wire.Lack(t, "STEPWELL_AXE", "needs axe-core: STEPWELL_AXE=…/axe.min.js")
+		return
 	}
-	p := newPage(t)
-	axe := string(wire.ReadFile(t, file))
-	s := serve(t, "--fixture")
-	empty := serve(t, "--memory")
-	locked := serve(t, "--memory", "--config", configFile(t, consoleKeys))
-	pages := map[string]string{
-		"welcome": empty.ready.OrchestrationURL + "/console", "empty": empty.ready.OrchestrationURL + "/console/tasks",
-		"signin": locked.ready.OrchestrationURL + "/console/tasks", "docs": s.ready.OrchestrationURL + "/api-docs/ui",
-	}
-	for name, path := range consolePages(t, s.api()) {
-		pages[name] = s.ready.OrchestrationURL + "/console" + path
-	}
-	for name, address := range pages {
-		p.open(address)
-		if name != "docs" {
-			p.settle()
-		} else {
-			p.waitText("operations ·")
-		}
-		for _, scheme := range []string{"light", "dark"} {
-			p.scheme(scheme)
-			p.wantAccessible(axe, name+", "+scheme)
-		}
-	}
-	p.open(s.ready.OrchestrationURL + "/console/tasks")
-	p.settle()
-	p.key("?")
-	p.wait(`document.querySelector("dialog[open]")`)
-	p.wantAccessible(axe, "dialog of keys")
-}
-
-// wantAccessible has axe-core look at what is shown.
-func (p *page) wantAccessible(axe, what string) {
-	p.t.Helper()
 	if has, _ := p.tryEval("Boolean(window.axe)"); has != true {
-		p.tryEval(axe + "; true")
+		p.tryEval(string(readFile(p.t, file)) + "; true")
 	}
 	found := p.eval(`axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.map((v) =>
 		v.id + ": " + v.help + "\n  " + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + "\n  " + (n.any[0]?.message || "")).join("\n  ")))`)
@@ -731,8 +613,7 @@ var consoleSoak = flag.Duration("console-soak", 3*time.Second, "how long TestCon
 func TestConsoleMemory(t *testing.T) {
 	p := newPage(t)
 	s := serve(t, "--memory")
-	p.open(s.ready.OrchestrationURL + "/console/tasks")
-	p.waitText("Live")
+	p.open(s.ready.OrchestrationURL+"/console/tasks", "Live")
 	load := func(d time.Duration) {
 		ctx, stop := context.WithTimeout(t.Context(), d)
 		defer stop()

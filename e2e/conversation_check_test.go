@@ -81,7 +81,11 @@ func (p *convPlayer) compare(k convCheck, value any, ok bool) error {
 	if holds {
 		return nil
 	}
-	return fmt.Errorf("got %s; want %s", conversationGot(value, ok), strings.TrimSpace(k.op+" "+want))
+	got := "nothing"
+	if ok {
+		got = wire.Cut(wire.Text(value))
+	}
+	return fmt.Errorf("got %s; want %s", got, strings.TrimSpace(k.op+" "+want))
 }
 
 // varsFor returns the variables' values as an operator needs them: quoted for a regular
@@ -108,13 +112,6 @@ func conversationKindProblem(path, kind string, value any, ok bool) error {
 		return errors.New(strings.Join(problems, "; "))
 	}
 	return nil
-}
-
-func conversationGot(value any, ok bool) string {
-	if !ok {
-		return "nothing"
-	}
-	return wire.Cut(wire.Text(value))
 }
 
 // conversationText returns a string as it is, and any other value as JSON.

@@ -12,29 +12,14 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"testing"
 	"time"
 
 	"stepwell/e2e/wire"
 )
 
-// runConversation plays a conversation with the server at baseURL. A check that fails ends the
-// checks of its request, and the conversation continues. A variable that cannot be set, or an
-// `until` that never holds, ends the conversation. Every answer must also pass standingProblem.
-func runConversation(t *testing.T, baseURL string, c *conversation, contract *wire.Contract) {
-	t.Helper()
-	p := newConvPlayer(c, baseURL, 10*time.Second)
-	p.contract = contract
-	for _, problem := range p.playAll() {
-		t.Error(problem)
-	}
-}
-
-// playConversation plays c and returns the problems; patience limits each `until` in real time.
-func playConversation(c *conversation, baseURL string, patience time.Duration) (problems []string) {
-	return newConvPlayer(c, baseURL, patience).playAll()
-}
-
+// playAll plays the conversation. A check that fails ends the checks of its request, and the conversation continues. A
+// variable that cannot be set, or an `until` that never holds, ends the conversation. Every answer must also pass
+// standingProblem.
 func (p *convPlayer) playAll() (problems []string) {
 	for _, e := range p.conversation.exchanges {
 		err := p.play(e)
@@ -61,17 +46,11 @@ type convPlayer struct {
 	contract     *wire.Contract // that every answer must match; nil for none
 }
 
+// newConvPlayer returns a player; patience limits each `until` in real time.
 func newConvPlayer(c *conversation, baseURL string, patience time.Duration) *convPlayer {
-	return &convPlayer{
-		conversation: c,
-		baseURL:      baseURL,
-		patience:     patience,
-		vars:         map[string]string{},
-		client: &http.Client{
-			Timeout:       30 * time.Second,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}
+	return &convPlayer{conversation: c, baseURL: baseURL, patience: patience, vars: map[string]string{}, client: &http.Client{
+		Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
 }
 
 func (p *convPlayer) play(e *convExchange) error {
@@ -123,7 +102,16 @@ func (p *convPlayer) ask(e *convExchange) (*wire.Answer, error) {
 	if err := p.setHeaders(req, e.headers); err != nil {
 		return nil, err
 	}
-	return conversationSend(p.client, req)
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("sending a request: %w", err)
+	}
+	defer resp.Body.Close()
+	said, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	return &wire.Answer{Code: resp.StatusCode, Header: resp.Header, Body: said, Request: req.Method + " " + req.URL.RequestURI()}, nil
 }
 
 // setHeaders sets the headers that the conversation gives; an empty value removes a header.
@@ -143,19 +131,6 @@ func (p *convPlayer) setHeaders(req *http.Request, headers [][2]string) error {
 		}
 	}
 	return nil
-}
-
-func conversationSend(client *http.Client, req *http.Request) (*wire.Answer, error) {
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("sending a request: %w", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("reading the answer: %w", err)
-	}
-	return &wire.Answer{Code: resp.StatusCode, Header: resp.Header, Body: body, Request: req.Method + " " + req.URL.RequestURI()}, nil
 }
 
 // expandBody returns a body with the values of variables in its plain parts.
@@ -240,16 +215,12 @@ func (p *convPlayer) standingProblem(a *wire.Answer) error {
 	if a.Code < 400 || strings.HasPrefix(path, "/health") || p.conversation.directives["surface"] == "worker" {
 		return nil
 	}
-	return conversationErrorProblem(a.Body, id)
-}
-
-func conversationErrorProblem(body []byte, requestID string) error {
-	v, err := wire.CheckShape("ApiError", body)
+	v, err := wire.CheckShape("ApiError", a.Body)
 	if err != nil {
 		return err
 	}
-	if got, _ := wire.LookUp(v, "error.request_id"); got != any(requestID) {
-		return fmt.Errorf("got error.request_id %v; want %s, that of the header", got, requestID)
+	if got, _ := wire.LookUp(v, "error.request_id"); got != any(id) {
+		return fmt.Errorf("got error.request_id %v; want %s, that of the header", got, id)
 	}
 	return nil
 }

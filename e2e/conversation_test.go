@@ -40,7 +40,6 @@ import (
 	"cmp"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -278,54 +277,4 @@ func (k *convCheck) validate() (err error) {
 		}
 	}
 	return err
-}
-
-// TestConversationFilesParse reads every file and checks that it sets variables before it uses
-// them.
-func TestConversationFilesParse(t *testing.T) {
-	for _, file := range conversationFiles(t) {
-		c, err := readConversation(file)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		known := map[string]bool{}
-		for _, e := range c.exchanges {
-			for _, name := range e.unknownVariables(known) {
-				t.Errorf("%s:%d: variable %q is used before it is set", file, e.line, name)
-			}
-		}
-	}
-}
-
-// unknownVariables returns the variables that e uses and known does not contain. It adds those
-// that e sets to known.
-func (e *convExchange) unknownVariables(known map[string]bool) []string {
-	unknown := map[string]bool{}
-	use := func(text string) {
-		for _, m := range conversationVariable.FindAllStringSubmatch(text, -1) {
-			if !known[m[1]] {
-				unknown[m[1]] = true
-			}
-		}
-	}
-	use(e.path)
-	for _, h := range e.headers {
-		use(h[1])
-	}
-	for _, p := range e.body {
-		if p.plain {
-			use(p.text)
-		}
-	}
-	for _, k := range e.checks {
-		if k.what != "repeat" {
-			use(k.arg)
-		}
-		use(k.want)
-		if k.set != "" {
-			known[k.set] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(unknown))
 }

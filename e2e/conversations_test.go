@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"stepwell/e2e/wire"
 )
@@ -27,7 +28,11 @@ func TestConversations(t *testing.T) {
 			if c.surface() == "worker" {
 				url = p.ready.WorkerURL
 			}
-			runConversation(t, url, c, contracts[c.surface()])
+			player := newConvPlayer(c, url, 10*time.Second)
+			player.contract = contracts[c.surface()]
+			for _, problem := range player.playAll() {
+				t.Error(problem)
+			}
 			p.stop()
 			if said := p.stderr.String(); strings.Contains(said, `"level":"ERROR"`) {
 				t.Errorf("the program logged errors:\n%s", said)

@@ -32,6 +32,7 @@ var crashDuration = flag.Duration("crash.duration", time.Duration(size(1, 5))*ti
 type crashTest struct {
 	t       *testing.T
 	args    []string
+	env     []string // of the program
 	data    string
 	padding string // in the context of every task
 	handler *crashHandler
@@ -81,7 +82,7 @@ var (
 func crashTemplates(url string) []string {
 	soon := `{"max_attempts":6,"backoff_base_ms":5,"max_backoff_ms":20}`
 	return []string{
-		diamondTemplate, flakyTemplate,
+		diamondTemplate, flakyTemplate, testTemplate("sentinel", stepSpec{name: "a", callable: "builtin:noop"}),
 		testTemplate("web", stepSpec{name: "a", callable: url, retry: soon, timeout: 600},
 			stepSpec{name: "b", callable: url, retry: soon, timeout: 600, after: []string{"a"}}),
 		testTemplate("act", stepSpec{name: "a", callable: "builtin:noop"},
@@ -108,7 +109,7 @@ func newCrashTest(t *testing.T, padding string) *crashTest {
 // start starts the program and passes it to the clients.
 func (c *crashTest) start() {
 	c.t.Helper()
-	c.program = launch(c.t, nil, c.args...).awaitReady()
+	c.program = launch(c.t, c.env, c.args...).awaitReady()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.life != nil {
@@ -321,6 +322,7 @@ func (k *crashClient) act() {
 type crashHandler struct {
 	url     string
 	release chan struct{} // closed: calls are not held any more
+	free    func()        // closes it
 
 	mu      sync.Mutex
 	calls   map[string]int              // by Idempotency-Key
@@ -334,6 +336,7 @@ type crashHandler struct {
 func newCrashHandler(t *testing.T) *crashHandler {
 	h := &crashHandler{release: make(chan struct{}), calls: map[string]int{}, cut: map[string]*handlerEnvelope{},
 		given: map[string][]string{}, replies: map[string][]string{}, seen: map[string]bool{}}
+	h.free = sync.OnceFunc(func() { close(h.release) })
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e, err := readEnvelope(r)
 		if err != nil {
@@ -399,14 +402,18 @@ func (h *crashHandler) reply(step string) string {
 	return text
 }
 
-// finish ends the load, waits until every task is settled, and compares the books with the
-// program.
-func (c *crashTest) finish() {
+// settle ends the load, and waits until every task is settled.
+func (c *crashTest) settle() {
 	c.t.Helper()
 	close(c.over)
 	c.load.Wait()
-	close(c.handler.release)
+	c.handler.free()
 	eventually(c.t, "every task has run as far as it goes", c.settled)
+}
+
+// check compares the books with the program, and with the next one.
+func (c *crashTest) check() {
+	c.t.Helper()
 	c.checkTasks()
 	c.checkActions()
 	c.checkHandler()
@@ -466,13 +473,8 @@ func (c *crashTest) checkTasks() {
 			c.t.Errorf("task %s (%s, %s) was never sent", v.TaskUUID, v.Name, marker)
 		}
 	}
-	acked := 0
 	for marker, s := range c.tasks {
-		if s.id == "" {
-			continue
-		}
-		acked++
-		if markers[marker] != s.id {
+		if s.id != "" && markers[marker] != s.id {
 			c.t.Errorf("the acknowledged task %s (%s, %s) is not there", s.id, s.name, marker)
 		}
 	}
@@ -481,7 +483,7 @@ func (c *crashTest) checkTasks() {
 			c.t.Errorf("a handler was called for task %s, which is not there", id)
 		}
 	}
-	c.t.Logf("%d tasks sent, %d acknowledged, %d there", len(c.tasks), acked, len(ids))
+	c.t.Logf("%d tasks sent, %d there", len(c.tasks), len(ids))
 }
 
 // crashAudit holds the members of an audit entry that the test reads.
@@ -522,16 +524,12 @@ func (c *crashTest) checkActions() {
 		}
 		c.checkActedStep(s, last)
 	}
-	acked := 0
 	for marker, s := range c.actions {
-		if s.acked {
-			acked++
-		}
 		if s.acked && !audited[marker] {
 			c.t.Errorf("the acknowledged %s of step %s by %s is not in the audit", s.action, s.step, marker)
 		}
 	}
-	c.t.Logf("%d actions sent, %d acknowledged, %d in the audit", len(c.actions), acked, len(audited))
+	c.t.Logf("%d actions sent, %d in the audit", len(c.actions), len(audited))
 }
 
 // checkActedStep compares a step with the action that ended it, if any.
@@ -586,7 +584,7 @@ func (c *crashTest) checkHandler() {
 // the stopped program had in memory.
 func (c *crashTest) checkFiles(before string) {
 	wantExit(c.t, 0, nil, "store", "check", "--data", c.data)
-	c.program = launch(c.t, nil, c.args...).awaitReady()
+	c.program = launch(c.t, c.env, c.args...).awaitReady()
 	if after := c.everything(); after != before {
 		c.t.Errorf("after the last start there is\n%s\nbefore it there was\n%s", after, before)
 	}
@@ -623,13 +621,14 @@ func TestCrash(t *testing.T) {
 		<-time.After(time.Duration(50+rand.IntN(400+max(0, kills-10)*150)) * time.Millisecond)
 		c.kill()
 		if rand.IntN(3) == 0 {
-			c.program = launch(t, nil, c.args...)
+			c.program = launch(t, c.env, c.args...)
 			<-time.After(time.Duration(rand.IntN(30)) * time.Millisecond)
 			c.kill()
 		}
 		c.start()
 	}
-	c.finish()
+	c.settle()
+	c.check()
 	if c.handler.cutOff() == 0 {
 		t.Error("no handler was cut off: the test tested too little")
 	}
@@ -643,217 +642,34 @@ func TestCrashInCompaction(t *testing.T) {
 	c := newCrashTest(t, strings.Repeat("0123456789abcdef", 20<<10)) // compactions are due often
 	c.start()
 	c.begin(4, "diamond", "wait")
+	// size returns the size of the new file, -1 if there is none.
+	size := func() int64 {
+		info, err := os.Lstat(filepath.Join(c.data, "store.jsonl.new"))
+		if err != nil {
+			return -1
+		}
+		return info.Size()
+	}
 	for range 2 {
-		for _, moment := range []struct {
-			name string
-			now  func() bool
-		}{
-			{"the new file is made", func() bool { return c.fileSize("store.jsonl.new") >= 0 }},
-			{"half of it is written", func() bool { return c.fileSize("store.jsonl.new") >= compactFloor/2 }},
-			{"it has the name of the old one", c.renamed()},
+		seen := false
+		for name, now := range map[string]func() bool{
+			"the new file is made":           func() bool { return size() >= 0 },
+			"half of it is written":          func() bool { return size() >= compactFloor/2 },
+			"it has the name of the old one": func() bool { seen = seen || size() >= 0; return seen && size() < 0 },
 		} {
-			c.await(moment.name, moment.now)
+			tick, limit := time.NewTicker(100*time.Microsecond), time.After(2*patience)
+			for !now() { // which may be short
+				select {
+				case <-tick.C:
+				case <-limit:
+					t.Fatalf("the moment never came when %s", name)
+				}
+			}
+			tick.Stop()
 			c.kill()
-			t.Logf("killed when %s, leaving %v", moment.name, c.files())
 			c.start()
 		}
 	}
-	c.finish()
-}
-
-// renamed returns a function that reports whether a new file was there and has gone since.
-func (c *crashTest) renamed() func() bool {
-	seen := false
-	return func() bool {
-		there := c.fileSize("store.jsonl.new") >= 0
-		seen = seen || there
-		return seen && !there
-	}
-}
-
-// await waits for a moment that may be short.
-func (c *crashTest) await(moment string, now func() bool) {
-	c.t.Helper()
-	tick := time.NewTicker(100 * time.Microsecond)
-	defer tick.Stop()
-	limit := time.NewTimer(2 * patience)
-	defer limit.Stop()
-	for !now() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			c.t.Fatalf("the moment never came when %s", moment)
-		}
-	}
-}
-
-// fileSize returns the size of a file of the data directory, -1 if it does not exist.
-func (c *crashTest) fileSize(name string) int64 {
-	info, err := os.Lstat(filepath.Join(c.data, name))
-	if err != nil {
-		return -1
-	}
-	return info.Size()
-}
-
-// files returns the names of the files in the data directory.
-func (c *crashTest) files() (names []string) {
-	entries := wire.Must(os.ReadDir(c.data))(c.t)
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
-// hundreds works on batches a hundred items at a time, with a checkpoint after each. It is an HTTP
-// handler, and claims steps.
-type hundreds struct {
-	t *testing.T
-
-	mu       sync.Mutex
-	url      string         // of the program
-	finished map[string]int // by step: the item up to which it is known to be recorded
-	calls    int
-}
-
-// next returns the item at which a delivery begins, after those that are finished, and the end of
-// its batch.
-func (h *hundreds) next(text []byte) (step string, at, end int) {
-	var e struct {
-		Step struct {
-			StepUUID   string `json:"step_uuid"`
-			Checkpoint *struct {
-				Cursor  int `json:"cursor"`
-				Results int `json:"accumulated_results"`
-			} `json:"checkpoint"`
-			Inputs struct {
-				Cursor struct {
-					Start int `json:"start_cursor"`
-					End   int `json:"end_cursor"`
-				} `json:"cursor"`
-			} `json:"inputs"`
-		} `json:"step"`
-	}
-	if err := json.Unmarshal(text, &e); err != nil {
-		h.t.Errorf("%v in %s", err, text)
-	}
-	at, c := e.Step.Inputs.Cursor.Start, e.Step.Checkpoint
-	if c != nil {
-		if c.Results != c.Cursor-at {
-			h.t.Errorf("at item %d: %d of this batch are in the results", c.Cursor, c.Results)
-		}
-		at = c.Cursor
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.calls++
-	if at < h.finished[e.Step.StepUUID] {
-		h.t.Errorf("step %s begins at item %d, and is finished up to %d", e.Step.StepUUID, at, h.finished[e.Step.StepUUID])
-	}
-	h.finished[e.Step.StepUUID] = at
-	return e.Step.StepUUID, at, e.Step.Inputs.Cursor.End
-}
-
-// ServeHTTP is the handler. A hundred counts as finished once another delivery begins after it.
-func (h *hundreds) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return // the program was killed
-	}
-	_, at, end := h.next(body)
-	if at+100 >= end {
-		fmt.Fprintf(w, `{"success":true,"result":%d}`, 2500)
-		return
-	}
-	fmt.Fprintf(w, `{"success":true,"checkpoint":{"cursor":%d,"accumulated_results":%d}}`, at+100, at+100-(end-2500))
-}
-
-// claim works as an outside worker until over is closed. A hundred is finished once its
-// checkpoint was acknowledged.
-func (h *hundreds) claim(over chan struct{}) {
-	for {
-		select {
-		case <-over:
-			return
-		default:
-		}
-		h.mu.Lock()
-		url := h.url
-		h.mu.Unlock()
-		client := &http.Client{Timeout: patience}
-		status, body := sendOnce(client, "POST", url+"/v1/steps/claim", `{"callables":["*"],"wait_seconds":1,"lease_seconds":1}`)
-		var given []json.RawMessage
-		var lease struct{ Lease string }
-		if json.Unmarshal(body, &given); status != 200 || len(given) == 0 {
-			continue
-		}
-		json.Unmarshal(given[0], &lease)
-		step, at, end := h.next(given[0])
-		if at+100 >= end {
-			sendOnce(client, "POST", url+"/v1/steps/"+step+"/complete", fmt.Sprintf(`{"lease":%q,"result":2500}`, lease.Lease))
-			continue
-		}
-		status, _ = sendOnce(client, "POST", url+"/v1/steps/"+step+"/checkpoint", fmt.Sprintf(
-			`{"lease":%q,"cursor":%d,"accumulated_results":%d}`, lease.Lease, at+100, at+100-(end-2500)))
-		if status == 200 {
-			h.mu.Lock()
-			h.finished[step] = max(h.finished[step], at+100)
-			h.mu.Unlock()
-		}
-	}
-}
-
-// TestCheckpointsSurviveKills works on two batches of 10,000 items, by a handler and by outside
-// workers, with a checkpoint every hundred items, while the program is killed. No finished hundred
-// is repeated.
-func TestCheckpointsSurviveKills(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	h := &hundreds{t: t, finished: map[string]int{}}
-	web := httptest.NewServer(h)
-	t.Cleanup(web.Close)
-	batch := func(name, callable string) string {
-		return testTemplate(name, stepSpec{name: "split", kind: "batchable", callable: "builtin:batch",
-			config: `{"total_items":10000,"batch_size":2500,"worker_template_name":"w"}`},
-			stepSpec{name: "w", kind: "batch_worker", callable: callable, after: []string{"split"},
-				retry: `{"max_attempts":100,"backoff_base_ms":1}`},
-			stepSpec{name: "end", kind: "deferred_convergence", callable: "builtin:sum", after: []string{"w"}})
-	}
-	args := []string{"--data", filepath.Join(t.TempDir(), "data"), "--sync", "always",
-		"--templates", templateDir(t, batch("called", web.URL), batch("claimed", "Outside"))}
-	var p *program
-	start := func() {
-		p = serve(t, args...)
-		h.mu.Lock()
-		h.url = p.ready.OrchestrationURL
-		h.mu.Unlock()
-	}
-	start()
-	ids := []string{p.api().create(`{"namespace":"t","name":"called"}`), p.api().create(`{"namespace":"t","name":"claimed"}`)}
-	over, claimers := make(chan struct{}), sync.WaitGroup{}
-	defer claimers.Wait()
-	defer close(over)
-	for range 2 {
-		claimers.Go(func() { h.claim(over) })
-	}
-	for kill := range 3 {
-		eventually(t, "more is done", func() bool {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			return h.calls > 40*(kill+1)
-		})
-		p.kill()
-		start()
-	}
-	for _, id := range ids {
-		p.api().await(id, "complete")
-		if got := resultText(t, p.api(), id, "end"); got != "10000" {
-			t.Errorf("got %s items; want 10000", got)
-		}
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.calls > 400 { // leases of a second may expire on a busy machine
-		t.Errorf("%d deliveries for 200 hundreds and 3 kills", h.calls)
-	}
+	c.settle()
+	c.check()
 }

@@ -12,69 +12,17 @@ import (
 	"testing"
 )
 
-// session is a part of a document whose commands are typed into a shell, with a server.
-type session struct {
-	page    string
-	heading string // of the section; "" for what the other sessions of the page leave
-	mode    string // a flag of the server, or ""
-}
-
-var sessions = []session{
-	{"README.md", "", ""},
-	{"docs/getting-started.md", "", ""},
-	{"docs/agents.md", "", ""},
-	{"docs/handlers.md", "", ""},
-	{"docs/people.md", "", "--fixture"},
-	{"docs/http.md", "", ""},
-	{"docs/is-this-for-me.md", "", ""},
-	{"docs/migrating.md", "", ""},
-	{"docs/mount.md", "", ""},
-	{"docs/operations.md", "", ""},
-	{"docs/reference/files.md", "", ""},
-	{"docs/reference/subscribers.md", "", ""},
-	{"docs/templates.md", "", ""},
-	{"docs/fixture.md", "", "--fixture"},
-	{"docs/reference/fixture.md", "", "--fixture"},
-	{"docs/reference/stubs.md", "", "--fixture"},
+// sessions are the documents whose commands are typed into a shell, and the flags of the server.
+var sessions = map[string][]string{
+	"README.md": nil, "docs/getting-started.md": nil, "docs/agents.md": nil, "docs/explore.md": nil, "docs/handlers.md": nil,
+	"docs/http.md": nil, "docs/is-this-for-me.md": nil, "docs/migrating.md": nil, "docs/mount.md": nil, "docs/operations.md": nil,
+	"docs/reference/files.md": nil, "docs/reference/subscribers.md": nil, "docs/templates.md": nil,
+	"docs/people.md": {"--fixture"}, "docs/fixture.md": {"--fixture"}, "docs/reference/fixture.md": {"--fixture"},
+	"docs/reference/stubs.md": {"--fixture"},
 }
 
 // otherSessions are the pages whose commands other tests type.
 var otherSessions = []string{"docs/cli.md", "docs/security.md"} // TestCommandsGuide, TestAuthenticationSession
-
-// text returns the session's part of its page.
-func (s session) text(t *testing.T) string {
-	t.Helper()
-	text := string(readFile(t, repository(s.page)))
-	if s.heading != "" {
-		_, section := cutSection(text, s.heading)
-		return section
-	}
-	for _, other := range sessions {
-		if other.page == s.page && other.heading != "" {
-			text, _ = cutSection(text, other.heading)
-		}
-	}
-	return text
-}
-
-// cutSection returns a page without a section, and the section.
-func cutSection(page, heading string) (rest, section string) {
-	before, section, found := strings.Cut(page, "\n## "+heading+"\n")
-	if !found {
-		return page, ""
-	}
-	section, after, _ := strings.Cut(section, "\n## ")
-	return before + "\n## " + after, section
-}
-
-// play types the session's commands into a shell, in a directory with the files that it shows, and
-// compares the output.
-func (s session) play(t *testing.T, dir string, p *program) {
-	t.Helper()
-	text := s.text(t)
-	commands, outputs := consoleSession(t, s.page+": "+s.heading, text)
-	typeCommands(t, commands, outputs, dir, p)
-}
 
 // writeListings writes the files that a text shows: a block after a line with one name, before a colon.
 func writeListings(t *testing.T, dir, text string) {
@@ -106,9 +54,10 @@ func consoleSession(t *testing.T, name, text string) (commands, outputs []string
 	return commands, outputs
 }
 
-// typeCommands types commands into a shell, and compares what they print.
-func typeCommands(t *testing.T, commands, outputs []string, dir string, p *program) {
+// typeSession types the commands of a text into a shell, in a directory, and compares what they print.
+func typeSession(t *testing.T, name, text, dir string, p *program) {
 	t.Helper()
+	commands, outputs := consoleSession(t, name, text)
 	for i, printed := range typeInto(t, commands, dir, nil, p) {
 		if printed != outputs[i] {
 			t.Errorf("$ %s\ngot  %s\nwant %s", commands[i], printed, outputs[i])
@@ -141,7 +90,8 @@ func typeInto(t *testing.T, commands []string, dir string, env []string, p *prog
 	t.Helper()
 	needSessionTools(t)
 	const end = "-- end of a command --"
-	script := strings.ReplaceAll(strings.Join(commands, "\necho '"+end+"'\n"), "http://127.0.0.1:8080", p.ready.OrchestrationURL)
+	places := strings.NewReplacer("http://127.0.0.1:8080", p.ready.OrchestrationURL, "127.0.0.1:9000", newApplication(t).address)
+	script := places.Replace(strings.Join(commands, "\necho '"+end+"'\n"))
 	shell := exec.Command("sh", "-c", shellFunctions+script)
 	shell.Dir = dir
 	shell.Env = append(programEnv(), append(env, "STEPWELL_URL="+p.ready.OrchestrationURL, "LC_ALL=C.UTF-8", "USER=",
@@ -170,15 +120,18 @@ func TestGoRunExit(t *testing.T) {
 // and with the same service. They leave nothing that git shows.
 func TestDocumentSessions(t *testing.T) {
 	slow(t)
-	for _, s := range sessions {
-		t.Run(strings.TrimSuffix(s.page+": "+s.heading, ": "), func(t *testing.T) {
+	for page, flags := range sessions {
+		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			wire.Need(t, "git")
 			needSessionTools(t)
-			p := serve(t, strings.Fields(s.mode)...)
+			text := string(readFile(t, repository(page)))
+			if strings.Contains(text, "$ python3 ") {
+				wire.Need(t, "python3")
+			}
+			p := serve(t, flags...)
 			dir := p.cmd.Dir
-			must := func(err error) { wire.Must(0, err)(t) }
-			must(os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(repository("examples"))))
+			wire.Must(0, os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(repository("examples"))))(t)
 			writeFile(t, filepath.Join(dir, ".gitignore"), readFile(t, repository(".gitignore")))
 			git := func(args ...string) string {
 				git := exec.Command("git", args...)
@@ -186,10 +139,10 @@ func TestDocumentSessions(t *testing.T) {
 				return string(wire.Must(git.CombinedOutput())(t))
 			}
 			git("init", "-q")
-			writeListings(t, dir, s.text(t))
+			writeListings(t, dir, text)
 			git("add", ".")
 			for range size(1, 2) {
-				s.play(t, dir, p)
+				typeSession(t, page, text, dir, p)
 			}
 			if left := git("ls-files", "--modified", "--others", "--exclude-standard"); left != "" {
 				t.Errorf("git shows what the commands left:\n%s", left)
@@ -203,8 +156,10 @@ func TestDocumentSessions(t *testing.T) {
 func TestAuthenticationSession(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	dir, s := t.TempDir(), session{"docs/security.md", "Authentication", ""}
-	_, first, _ := strings.Cut(s.text(t), "```console\n")
+	dir := t.TempDir()
+	_, section, _ := strings.Cut(string(readFile(t, repository("docs/security.md"))), "\n## Authentication\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, first, _ := strings.Cut(section, "```console\n")
 	first, _, _ = strings.Cut(first, "\ngo run .\n")
 	shell := exec.Command("sh", "-ec", shellFunctions+first+"\nenv")
 	shell.Dir, shell.Env = dir, append(programEnv(), "PROGRAM_UNDER_TEST="+programFile(t))
@@ -215,7 +170,7 @@ func TestAuthenticationSession(t *testing.T) {
 	}
 	p := serveWith(t, set)
 	for range 2 {
-		s.play(t, dir, p)
+		typeSession(t, "docs/security.md", section, dir, p)
 	}
 }
 
@@ -250,7 +205,10 @@ var coveredLines = map[string]string{
 	"go run . --fixture":          "TestDocumentSessions",
 	"go test ./...":               "this test",
 	"go test -short ./...":        "this test",
+	"go vet . ./e2e":              ".ci/run",
 	"go run . auth generate-keys": "TestAuthenticationSession",
+	"stepwell auth generate-keys --output-dir next":                                                   "testdata/cli/auth.txt",
+	"stepwell auth jwks keys/jwt-public-key.pem next/jwt-public-key.pem > jwks.json":                  "testdata/cli/auth.txt",
 	"export STEPWELL_JWT_PUBLIC_KEY_PATH=keys/jwt-public-key.pem":                                     "TestAuthenticationSession",
 	"export STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED=true STEPWELL_WORKER__WEB__AUTH__ENABLED=true": "TestAuthenticationSession",
 }
@@ -288,15 +246,9 @@ func checkConsole(t *testing.T, b block) {
 		checkCommands(t, b)
 		return
 	}
-	if slices.Contains(otherSessions, b.page) {
-		return
+	if _, typed := sessions[b.page]; !typed && !slices.Contains(otherSessions, b.page) {
+		t.Error("no session types these commands")
 	}
-	for _, s := range sessions {
-		if s.page == b.page && strings.Contains(s.text(t), b.text) {
-			return
-		}
-	}
-	t.Error("no session types these commands")
 }
 
 // checkCommands checks that something runs each line.
@@ -353,8 +305,8 @@ func checkTestRun(t *testing.T, words []string) {
 var testName = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 
 // checkDocker checks a command as far as that is possible without an engine, since none can be expected here: published
-// ports are on loopback and in the image, and so are volumes. No test builds or runs the image; TestImageSources,
-// TestImageEnvironment and TestStaticBinary check its parts.
+// ports are on loopback and in the image, and so are volumes. No test builds or runs the image; TestImageSources
+// and TestImageEnvironment check its parts.
 func checkDocker(t *testing.T, command string) {
 	dockerfile := string(readFile(t, repository("Dockerfile")))
 	exposed := regexp.MustCompile(`(?m)^EXPOSE (.*)$`).FindStringSubmatch(dockerfile)[1]
@@ -416,7 +368,7 @@ func checkTemplate(t *testing.T, format, text string) {
 // checkListing checks that another test runs a program: it is a file of the repository, or one that
 // TestHandlerExamples writes and runs. A package's page shows the suite of the guide, see TestExampleSuites and TestPackages.
 func checkListing(t *testing.T, b block) {
-	if b.page == "docs/handlers.md" {
+	if b.page == "docs/handlers.md" || b.page == "docs/explore.md" { // TestHandlerExamples, TestDocumentSessions
 		return
 	}
 	if regexp.MustCompile("`(parcel_test.go|test_parcel.py|parcel.test.mjs)`:\n\n```\\w+\n" +
@@ -487,27 +439,19 @@ func TestComposeFiles(t *testing.T) {
 // loopback, and the program takes its environment.
 func checkCompose(t *testing.T, dir string, compose any) {
 	t.Helper()
-	services := within(t, compose, "services").(map[string]any)
+	services := within(t, compose, "services").(object)
 	for name, service := range services {
-		own := name == "stepwell" // of the program
-		if build, ok := wire.LookUp(service, "build"); ok {
-			readFile(t, filepath.Join(dir, build.(string), "Dockerfile"))
-		} else if within(t, service, "image"); own {
-			t.Error("the program is not built from here")
-		}
 		env := map[string]string{}
 		if variables, ok := wire.LookUp(service, "environment"); ok {
-			for key, value := range variables.(map[string]any) {
+			for key, value := range variables.(object) {
 				env[key] = fmt.Sprint(value)
 			}
 		}
 		for _, port := range textsIn(service, "ports") {
 			inside := portIn(port)
-			if !strings.HasPrefix(port, "127.0.0.1:") {
-				t.Errorf("%s publishes %s; want loopback", name, port)
-			}
-			if inside != portIn(imageSetting(t, env, orchestrationListen)) && inside != env["STEPWELL_FIXTURE__PORT_RANGE"] {
-				t.Errorf("nothing listens on port %s of %s", inside, name)
+			if listens := portIn(imageSetting(t, env, orchestrationListen)); !strings.HasPrefix(port, "127.0.0.1:") ||
+				inside != listens && inside != env["STEPWELL_FIXTURE__PORT_RANGE"] {
+				t.Errorf("%s publishes %s; want loopback, and a port on which it listens", name, port)
 			}
 		}
 		for _, volume := range textsIn(service, "volumes") {
@@ -515,12 +459,14 @@ func checkCompose(t *testing.T, dir string, compose any) {
 				wire.Must(os.Stat(filepath.Join(dir, source)))(t)
 			}
 		}
-		if !own {
+		if name != "stepwell" {
+			within(t, service, "image")
 			if at := env["STEPWELL_URL"]; at != "" && at != "http://stepwell:8080" {
 				t.Errorf("%s asks %s, where nothing is", name, at)
 			}
 			continue
 		}
+		readFile(t, filepath.Join(dir, within(t, service, "build").(string), "Dockerfile"))
 		checkImageSettings(t, env, textsIn(service, "command"))
 		if check := textsIn(service, "healthcheck.test"); check != nil {
 			wantExit(t, 0, nil, append(check[2:], "--help")...)
@@ -553,64 +499,42 @@ func within(t *testing.T, document any, path string) any {
 	return v
 }
 
-// checkKubernetes checks the containers of a manifest: their mounts have volumes, and the program takes the arguments
-// and the environment of its own, which listens on their ports, has its data in a claimed volume, and passes the probes.
+// checkKubernetes checks the container of the program in a manifest: it cannot write to its root, has its data in a claimed
+// volume, listens on its ports, takes its arguments and its environment, and passes the probes.
 func checkKubernetes(t *testing.T, text string) {
 	t.Helper()
 	manifest := yamlValue(t, text)
-	pod := within(t, manifest, "spec.template.spec").(map[string]any)
-	volumes := map[string]bool{} // whether they outlive the pod
-	for _, v := range listIn(pod, "volumes") {
-		volumes[within(t, v, "name").(string)] = false
+	c, sidecar := wire.LookUp(manifest, "spec.template.spec.initContainers.name=stepwell")
+	if !sidecar {
+		c = within(t, manifest, "spec.template.spec.containers.name=stepwell")
 	}
-	for _, v := range listIn(manifest, "spec.volumeClaimTemplates") {
-		volumes[within(t, v, "metadata.name").(string)] = true
+	env := map[string]string{}
+	for _, v := range listIn(c, "env") {
+		env[within(t, v, "name").(string)] = within(t, v, "value").(string)
 	}
-	found := 0
-	for _, c := range append(listIn(pod, "initContainers"), listIn(pod, "containers")...) {
-		kept := map[string]bool{}
-		for _, m := range listIn(c, "volumeMounts") {
-			name := within(t, m, "name").(string)
-			claimed, ok := volumes[name]
-			if !ok {
-				t.Errorf("there is no volume %s", name)
-			}
-			kept[within(t, m, "mountPath").(string)] = claimed
-		}
-		env := map[string]string{}
-		for _, v := range listIn(c, "env") {
-			env[within(t, v, "name").(string)] = within(t, v, "value").(string)
-		}
-		if within(t, c, "securityContext.readOnlyRootFilesystem") != true || within(t, c, "securityContext.allowPrivilegeEscalation") != false {
-			t.Error("a container can write to its root, or get more rights")
-		}
-		if !strings.Contains(within(t, c, "image").(string), "/stepwell:") {
-			continue
-		}
-		found++
-		checkImageSettings(t, env, textsIn(c, "args"))
-		if !kept[imageSetting(t, env, "STEPWELL_STORE__PATH")] {
-			t.Errorf("the store is in no claimed volume: %v", kept)
-		}
-		ports := map[string]bool{portIn(imageSetting(t, env, orchestrationListen)): true, portIn(imageSetting(t, env, workerListen)): true}
-		for _, p := range listIn(c, "ports") {
-			if port := fmt.Sprint(within(t, p, "containerPort")); !ports[port] {
-				t.Errorf("the program does not listen on port %s", port)
-			}
-		}
-		p := serve(t, "--memory")
-		there := []string{orchestrationListen + "=" + strings.TrimPrefix(p.ready.OrchestrationURL, "http://"),
-			workerListen + "=" + strings.TrimPrefix(p.ready.WorkerURL, "http://")}
-		for probe, want := range map[string]string{"startupProbe": "", "livenessProbe": `"status":"alive"`, "readinessProbe": `"status":"ready"`} {
-			command := textsIn(c, probe+".exec.command")
-			if len(command) < 2 || command[0] != "/stepwell" {
-				t.Fatalf("got the %s %q", probe, command)
-			}
-			wantParts(t, probe, wantExit(t, 0, there, command[1:]...), want)
+	if within(t, c, "securityContext.readOnlyRootFilesystem") != true || within(t, c, "securityContext.allowPrivilegeEscalation") != false {
+		t.Error("the container can write to its root, or get more rights")
+	}
+	checkImageSettings(t, env, textsIn(c, "args"))
+	volume := within(t, manifest, "spec.volumeClaimTemplates.0.metadata.name")
+	if at := within(t, c, fmt.Sprintf("volumeMounts.name=%s.mountPath", volume)); at != imageSetting(t, env, "STEPWELL_STORE__PATH") {
+		t.Errorf("the claimed volume is at %v; want the store in it", at)
+	}
+	ports := []string{portIn(imageSetting(t, env, orchestrationListen)), portIn(imageSetting(t, env, workerListen))}
+	for _, p := range listIn(c, "ports") {
+		if port := fmt.Sprint(within(t, p, "containerPort")); !slices.Contains(ports, port) {
+			t.Errorf("the program does not listen on port %s", port)
 		}
 	}
-	if found != 1 {
-		t.Errorf("got %d containers of the program; want one", found)
+	p := serve(t, "--memory")
+	there := []string{orchestrationListen + "=" + strings.TrimPrefix(p.ready.OrchestrationURL, "http://"),
+		workerListen + "=" + strings.TrimPrefix(p.ready.WorkerURL, "http://")}
+	for probe, want := range map[string]string{"startupProbe": "", "livenessProbe": `"status":"alive"`, "readinessProbe": `"status":"ready"`} {
+		command := textsIn(c, probe+".exec.command")
+		if len(command) < 2 || command[0] != "/stepwell" {
+			t.Fatalf("got the %s %q", probe, command)
+		}
+		wantParts(t, probe, wantExit(t, 0, there, command[1:]...), want)
 	}
 }
 
@@ -697,4 +621,42 @@ func anchors(text string) (names []string) {
 		names = append(names, strings.ReplaceAll(name, " ", "-"))
 	}
 	return names
+}
+
+// changing matches what differs from run to run in the output of the command line: durations, ages and
+// times of day.
+var changing = regexp.MustCompile(`\b\d+(\.\d+)?(ms|s|m|h|d)(\d+[smhd])?\b|\d\d:\d\d:\d\d\.\d{3}`)
+
+// steady returns lines without what differs from run to run, nor the widths of columns.
+func steady(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.Join(strings.Fields(changing.ReplaceAllString(line, "0")), " "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestCommandsGuide types the commands in docs/cli.md, against a service without and with
+// authentication, twice in the same directory. The scripts in testdata/cli have every command.
+func TestCommandsGuide(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	keys := []string{"STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED=true", "STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS_ENABLED=true",
+		`STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS=[{"key":"k","permissions":["*"],"description":"api"}]`}
+	const page = "docs/cli.md"
+	for _, tt := range []struct{ server, env []string }{{nil, nil}, {keys, []string{"STEPWELL_API_KEY=k"}}} {
+		t.Run(fmt.Sprint(tt.env), func(t *testing.T) {
+			t.Parallel()
+			commands, outputs := consoleSession(t, page, string(readFile(t, repository(page))))
+			p := serveWith(t, tt.server, "--fixture", "--deterministic-ids", "guide")
+			dir := t.TempDir()
+			for range size(1, 2) {
+				for i, printed := range typeInto(t, commands, dir, tt.env, p) {
+					if steady(printed) != steady(outputs[i]) {
+						t.Errorf("$ %s\ngot  %s\nwant %s", commands[i], printed, outputs[i])
+					}
+				}
+			}
+		})
+	}
 }

@@ -5,8 +5,6 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -18,10 +16,10 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// exampleWorkers are the commands of the example workers.
-var exampleWorkers = []struct{ language, example, arithmetic string }{
-	{"python3", "examples/worker.py", "testdata/workers/arithmetic.py"},
-	{"node", "examples/worker.mjs", "testdata/workers/arithmetic.mjs"},
+// exampleWorkers are workers in other languages, which use the example workers.
+var exampleWorkers = []struct{ language, arithmetic string }{
+	{"python3", "testdata/workers/arithmetic.py"},
+	{"node", "testdata/workers/arithmetic.mjs"},
 }
 
 // TestHandlerExamples runs the handlers, programs and workers of docs/handlers.md in each language: one task
@@ -109,26 +107,6 @@ func goBuild(t *testing.T, sources ...string) string {
 	return file
 }
 
-// startProcess runs a command until the test ends.
-func startProcess(t *testing.T, env []string, command ...string) {
-	t.Helper()
-	wire.Need(t, command[0])
-	process := exec.Command(command[0], command[1:]...)
-	process.Env = append(os.Environ(), append(env, "PYTHONDONTWRITEBYTECODE=1")...)
-	said := newOutput()
-	process.Stdout, process.Stderr = said, said
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		process.Process.Kill()
-		process.Wait()
-		if t.Failed() {
-			t.Logf("%q said:\n%s", command, said)
-		}
-	})
-}
-
 // awaitPort waits until something listens on an address.
 func awaitPort(t *testing.T, address string) {
 	t.Helper()
@@ -184,110 +162,46 @@ func startWorker(t *testing.T, p *program, language, file string, env ...string)
 		language, repository(file))
 }
 
+// TestExampleWorkers has the workers of the examples approve what the demo asks people for.
 func TestExampleWorkers(t *testing.T) {
 	t.Parallel()
 	slow(t)
-	for _, w := range exampleWorkers {
-		t.Run(w.language, func(t *testing.T) {
+	for language, file := range map[string]string{"python3": "examples/worker.py", "node": "examples/worker.mjs"} {
+		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			p := serve(t)
-			startWorker(t, p, w.language, w.example)
+			startWorker(t, p, language, file)
 			id := p.api().create(`{"namespace":"demo","name":"approval"}`)
 			p.api().await(id, "complete")
-			steps := p.api().do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
-			if got := steps.text("1.results.result.approved"); got != "true" {
-				t.Errorf("approved: %s", got)
-			}
+			wantParts(t, "the approval", resultText(t, p.api(), id, "approve"), `"approved":true`)
 		})
 	}
 }
 
-// TestArithmeticOutside is TestArithmetic with workers in other languages.
-func TestArithmeticOutside(t *testing.T) {
+// TestMountClient runs the example client, as a new user would.
+func TestMountClient(t *testing.T) {
 	t.Parallel()
 	slow(t)
-	dir := needForeignTemplates(t)
-	for _, w := range exampleWorkers {
-		t.Run(w.language, func(t *testing.T) {
-			t.Parallel()
-			p := serve(t, "--data", filepath.Join(t.TempDir(), "data"), "--templates", dir)
-			startWorker(t, p, w.language, w.arithmetic, arithmeticParents(t))
-			for i, id := range createArithmetic(t, p, 0) {
-				wantArithmetic(t, p, i, id)
-			}
-		})
+	python := wire.Need(t, "python3")
+	p := serve(t, "--memory")
+	run := func(args ...string) (string, error) {
+		args = append([]string{repository("examples/mount_client.py"), "--url", p.ready.MountURL}, args...)
+		out, err := exec.CommandContext(t.Context(), python, args...).CombinedOutput()
+		return string(out), err
 	}
-}
-
-// TestArithmeticShared runs the workers of both languages at once: each computes some of the
-// steps, from results of the other.
-func TestArithmeticShared(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	dir := needForeignTemplates(t)
-	p := serve(t, "--data", filepath.Join(t.TempDir(), "data"), "--templates", dir)
-	parents := arithmeticParents(t)
-	for i, w := range exampleWorkers {
-		startWorker(t, p, w.language, w.arithmetic, parents)
-		eventually(t, w.arithmetic+" to wait for steps", func() bool {
-			return p.api().metric("stepwell_claimers_waiting") == int64(i+1)
-		})
-	}
-	var ids []string
-	for round := range 5 {
-		ids = append(ids, createArithmetic(t, p, round)...)
-	}
-	done := map[string]int{}
-	for i, id := range ids {
-		wantArithmetic(t, p, i%len(arithmeticRows), id)
-		countWorkers(t, p, id, done)
-	}
-	for _, w := range exampleWorkers {
-		if done[filepath.Base(w.arithmetic)] == 0 || len(done) != len(exampleWorkers) {
-			t.Errorf("the steps were done by %v; want %s among two", done, w.arithmetic)
+	for handler, want := range map[string]string{
+		"demo/diamond": "demo.diamond@1.0.0: complete; 4 of 4 steps completed, 0 ready, 0 blocked " +
+			"and 0 failed; the longest path has 3.\n  start: complete\n    left: complete (after start)\n" +
+			"    right: complete (after start)\n      end: complete (after left, right)\n",
+		"demo/nothing": "no handler demo/nothing; handlers: demo/approval, demo/batch, ",
+	} {
+		out, err := run(handler)
+		if !strings.HasPrefix(out, want) || (err == nil) != (handler == "demo/diamond") {
+			t.Errorf("%s: got %v and\n%s\nwant\n%s", handler, err, out, want)
 		}
 	}
-}
-
-// arithmeticParents returns the setting that names the factors of each step for a worker.
-func arithmeticParents(t *testing.T) string {
-	t.Helper()
-	parents := map[string][]string{}
-	for _, row := range arithmeticRows {
-		for _, s := range readArithmetic(t, row.file).Steps {
-			parents[s.Name] = append([]string{}, s.Dependencies...)
-		}
-	}
-	text := wire.Must(json.Marshal(parents))(t)
-	return "STEP_PARENTS=" + string(text)
-}
-
-// createArithmetic creates a task of each template, in the order of the rows. The round makes
-// it unique.
-func createArithmetic(t *testing.T, p *program, round int) (ids []string) {
-	t.Helper()
-	for _, row := range arithmeticRows {
-		tpl := readArithmetic(t, row.file)
-		ids = append(ids, p.api().create(fmt.Sprintf(
-			`{"namespace":%q,"name":%q,"context":{"even_number":6},"idempotency_key":"%d"}`, tpl.Namespace, tpl.Name, round)))
-	}
-	return ids
-}
-
-// wantArithmetic waits for the result of a row.
-func wantArithmetic(t *testing.T, p *program, row int, id string) {
-	t.Helper()
-	p.api().await(id, "complete")
-	want := new(big.Int).Exp(big.NewInt(6), big.NewInt(arithmeticRows[row].exponent), nil)
-	if got := resultText(t, p.api(), id, arithmeticRows[row].last); got != want.String() {
-		t.Errorf("%s: got %s; want 6^%d = %s", arithmeticRows[row].last, got, arithmeticRows[row].exponent, want)
-	}
-}
-
-// countWorkers counts the steps of a task by worker.
-func countWorkers(t *testing.T, p *program, id string, done map[string]int) {
-	t.Helper()
-	for _, s := range p.api().steps(id) {
-		done[s.Results.Metadata.Worker]++
+	out, err := run("demo/failing")
+	if !strings.Contains(out, "demo.failing@1.0.0: error; ") || !strings.Contains(out, ": error") || err == nil {
+		t.Errorf("a task that fails: got %v and\n%s", err, out)
 	}
 }

@@ -7,8 +7,10 @@ package e2e
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -28,7 +30,7 @@ const (
 	hostileMost     = 5000
 	hostileMemory   = 200 << 20 // bytes that the service may take more than before the attack
 	hostileRequests = 400       // of an honest client in a round
-	hostileRounds   = 4
+	hostileRounds   = 2
 	hostileRound    = 2 * time.Second
 )
 
@@ -48,7 +50,7 @@ type hostileKind struct {
 	// that the service has closed the connection.
 	beat   func(h *hostileTest, c net.Conn) error
 	worker bool // the connections are those of the worker role
-	// every is the time between two beats, a second if 0, and beats how many the honest client stays for.
+	// every is the time between two beats, a second if 0, and beats how many the honest client stays for, or two rounds.
 	every time.Duration
 	beats int64
 	limit int // the number of sockets that the service may have besides its listeners; 0 for any
@@ -69,7 +71,7 @@ var hostileKinds = []hostileKind{
 		`STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS=[{"key":"` + hostileKey + `","permissions":["*"]}]`,
 		"STEPWELL_WORKER__WEB__AUTH__ENABLED=false",
 	}},
-	crowded(unread("contexts", "/v1/tasks?per_page=100", nil, largeContexts)),
+	unread("contexts", "/v1/tasks?per_page=100", nil, largeContexts),
 	unread("contexts at the mount point", "/stepwell/tasks?per_page=100", nil, largeContexts),
 	unread("a context", "/v1/tasks/{task_uuid}", nil, largeContexts),
 	unread("steps", "/v1/tasks/{task_uuid}/workflow_steps", denseTemplate, denseTask),
@@ -86,19 +88,12 @@ var hostileKinds = []hostileKind{
 
 // unread is a kind of connections that ask for an answer every second and read nothing. What bounds them is the same for
 // every answer, so that one kind has all connections, and the others have a quarter.
-func unread(
-	name, path string, templates func() []string, stored func(*hostileTest) string, args ...string,
-) hostileKind {
-	request := hostileGet(path, "\r\n")
-	return hostileKind{
-		name: name + " that nobody reads", first: request, beat: sends(request), templates: templates, stored: stored, args: args,
-		count: hostileMost / 4,
+func unread(name, path string, templates func() []string, stored func(*hostileTest) string, args ...string) hostileKind {
+	kind := hostileKind{name: name + " that nobody reads", first: hostileGet(path, "\r\n"), beat: sends(hostileGet(path, "\r\n")),
+		templates: templates, stored: stored, args: args}
+	if name != "contexts" {
+		kind.count = hostileMost / 4
 	}
-}
-
-// crowded is a kind with all connections.
-func crowded(kind hostileKind) hostileKind {
-	kind.count = hostileMost
 	return kind
 }
 
@@ -106,7 +101,7 @@ func crowded(kind hostileKind) hostileKind {
 func largeContexts(h *hostileTest) (task string) {
 	body := `{"namespace":"t","name":"anchor","context":{"x":"` + strings.Repeat("y", 1000*1000) + `"}}`
 	for range 100 {
-		task = h.ask(http.DefaultClient, "POST", "/v1/tasks", body).want(201).text("task_uuid")
+		task = h.ask("POST", "/v1/tasks", body).want(201).text("task_uuid")
 	}
 	return task
 }
@@ -124,7 +119,7 @@ func denseTemplate() []string {
 }
 
 func denseTask(h *hostileTest) (task string) {
-	return h.ask(http.DefaultClient, "POST", "/v1/tasks?wait=1m", `{"namespace":"t","name":"dense"}`).want(201).text("task_uuid")
+	return h.ask("POST", "/v1/tasks?wait=1m", `{"namespace":"t","name":"dense"}`).want(201).text("task_uuid")
 }
 
 // failingTemplate is a template of 2,001 steps, one of which fails.
@@ -139,7 +134,7 @@ func failingTemplate() []string {
 
 func failedTasks(h *hostileTest) (task string) {
 	for range 100 {
-		h.ask(http.DefaultClient, "POST", "/v1/tasks?wait=1m", `{"namespace":"t","name":"failing"}`).want(201)
+		h.ask("POST", "/v1/tasks?wait=1m", `{"namespace":"t","name":"failing"}`).want(201)
 	}
 	return ""
 }
@@ -217,7 +212,7 @@ func newHostileTest(t *testing.T, kind hostileKind) *hostileTest {
 	if kind.worker {
 		h.address = strings.TrimPrefix(h.program.ready.WorkerURL, "http://")
 	}
-	task := h.ask(http.DefaultClient, "POST", "/v1/tasks", `{"namespace":"t","name":"anchor"}`).want(201).text("task_uuid")
+	task := h.ask("POST", "/v1/tasks", `{"namespace":"t","name":"anchor"}`).want(201).text("task_uuid")
 	if kind.stored != nil {
 		task = kind.stored(h)
 		h.lines = strings.Count(h.program.stderr.String(), "\n")
@@ -233,33 +228,34 @@ var consoleScript = regexp.MustCompile(`console/web/([0-9a-f]+)/(\w+\.js)`)
 func (h *hostileTest) parameters(task string) *strings.Replacer {
 	step := ""
 	if task != "" {
-		step = h.ask(http.DefaultClient, "GET", "/v1/tasks/"+task+"/workflow_steps", "").text("0.step_uuid")
+		step = h.ask("GET", "/v1/tasks/"+task+"/workflow_steps", "").text("0.step_uuid")
 	}
-	file := consoleScript.FindSubmatch(h.ask(http.DefaultClient, "GET", "/console", "").body)
+	file := consoleScript.FindSubmatch(h.ask("GET", "/console", "").body)
 	return strings.NewReplacer("{task_uuid}", task, "{task_id}", task, "{id}", task, "{step_uuid}", step, "{step_id}", step,
 		"{namespace}", "t", "{name}", "diamond", "{version}", "1.0.0", "{page}", "tasks",
 		"{build}", string(file[1]), "{file}", string(file[2]))
 }
 
 // ask sends a request of the honest client.
-func (h *hostileTest) ask(client *http.Client, method, path, body string) *answer {
+func (h *hostileTest) ask(method, path, body string) *answer {
 	h.Helper()
+	return readAnswer(h, wire.Must(http.DefaultClient.Do(h.request(method, path, body)))(h))
+}
+
+func (h *hostileTest) request(method, path, body string) *http.Request {
 	req := wire.Must(http.NewRequest(method, h.program.ready.OrchestrationURL+path, strings.NewReader(body)))(h)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-API-Key", hostileKey)
-	return readAnswer(h, wire.Must(client.Do(req))(h))
+	req.Header = http.Header{"Content-Type": {"application/json"}, "X-Api-Key": {hostileKey}}
+	return req
 }
 
 func (h *hostileTest) run() {
 	began := time.Now()
-	_, _, alone := h.honest()
 	idle := h.idleBytes()
 	h.attack()
-	defer h.end()
-	asked, refused, beside := h.beside()
+	defer func() { close(h.over); h.load.Wait() }()
+	asked, refused := h.beside()
 	peak := peakBytes(h, h.program.ready.PID)
-	h.Logf("%d connections: %d MB, at most %d MB more; p99 of an honest client %s, %s without them; %d of %d requests were refused",
-		h.count, idle>>20, (peak-idle)>>20, p99(beside), p99(alone), refused, asked)
+	h.Logf("%d connections: %d MB, at most %d MB more; %d of %d requests were refused", h.count, idle>>20, (peak-idle)>>20, refused, asked)
 	if raceDetector() {
 		return // with it, everything takes more time and memory
 	}
@@ -278,17 +274,17 @@ func (h *hostileTest) idleBytes() int64 {
 	return peakBytes(h, h.program.ready.PID)
 }
 
-// beside sends requests of the honest client while the others send theirs, and returns how many these were, how many of
-// them were refused, and how long the others took.
-func (h *hostileTest) beside() (asked, refused int, took []time.Duration) {
-	for n := 0; n < hostileRounds || h.beaten.Load() < h.kind.beats*hostileHands; n++ {
-		requests, refusals, more := h.honest()
-		asked, refused, took = asked+requests, refused+refusals, append(took, more...)
+// beside sends requests of the honest client while the others send theirs, and returns how many these were, and how many
+// were refused.
+func (h *hostileTest) beside() (asked, refused int) {
+	for n := 0; h.kind.beats == 0 && n < hostileRounds || h.beaten.Load() < h.kind.beats*hostileHands; n++ {
+		requests, refusals := h.honest()
+		asked, refused = asked+requests, refused+refusals
 		if n, most := h.sockets(), h.kind.limit+4; h.kind.limit > 0 && n > most {
 			h.Errorf("got %d sockets; want at most %d, with two listeners that may just close what is too much", n, most)
 		}
 	}
-	return asked, refused, took
+	return asked, refused
 }
 
 // sockets counts the sockets of the service.
@@ -362,21 +358,15 @@ func (h *hostileTest) keep(conns []net.Conn, pause time.Duration) {
 	}
 }
 
-func (h *hostileTest) end() {
-	close(h.over)
-	h.load.Wait()
-}
-
 // honest sends requests one after the other, some on new connections, but for no more than hostileRound. It returns how
-// many these were, how many were refused or lost their connection to others, and for the log how long the others took.
-func (h *hostileTest) honest() (asked, refused int, took []time.Duration) {
+// many these were, and how many were refused or lost their connection to others.
+func (h *hostileTest) honest() (asked, refused int) {
 	h.Helper()
 	end := time.Now().Add(hostileRound)
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for i := 0; i < hostileRequests && time.Now().Before(end); i++ {
-		asked++
+	for ; asked < hostileRequests && time.Now().Before(end); asked++ {
 		method, path, client := "GET", "/v1/tasks?per_page=10", http.DefaultClient
-		switch i % 4 {
+		switch asked % 4 {
 		case 0:
 			method, path = "POST", "/v1/tasks"
 		case 2:
@@ -384,10 +374,7 @@ func (h *hostileTest) honest() (asked, refused int, took []time.Duration) {
 		case 3:
 			path, client = "/health/ready", fresh
 		}
-		req := wire.Must(http.NewRequest(method, h.program.ready.OrchestrationURL+path, strings.NewReader(`{"namespace":"t","name":"diamond"}`)))(h)
-		req.Header = http.Header{"Content-Type": {"application/json"}, "X-Api-Key": {hostileKey}}
-		began := time.Now()
-		resp, err := client.Do(req)
+		resp, err := client.Do(h.request(method, path, `{"namespace":"t","name":"diamond"}`))
 		if err != nil {
 			refused++
 			continue
@@ -397,19 +384,9 @@ func (h *hostileTest) honest() (asked, refused int, took []time.Duration) {
 			refused++
 		case a.status >= 300:
 			h.Errorf("got %d: %s", a.status, a.body)
-		default:
-			took = append(took, time.Since(began))
 		}
 	}
-	return asked, refused, took
-}
-
-// p99 returns the 99th percentile.
-func p99(took []time.Duration) time.Duration {
-	if len(took) == 0 {
-		return 0
-	}
-	return slices.Sorted(slices.Values(took))[len(took)*99/100]
+	return asked, refused
 }
 
 // TestFewFiles lets a program open few files and fills it with idle connections: it says so
@@ -453,4 +430,64 @@ func peakBytes(t testing.TB, pid int) (n int64) {
 	_, rest, _ := strings.Cut(string(readFile(t, fmt.Sprintf("/proc/%d/status", pid))), "VmHWM:")
 	fmt.Sscan(rest, &n)
 	return n << 10
+}
+
+// pipelinedRequests are sent at once on each connection; 40 for those on every path.
+const pipelinedRequests = 20
+
+var pipelines = flag.Int("hostile.pipelines", 0, "connections of TestHostilePipelines on every path")
+
+// dailyPaths are attacked in each run.
+var dailyPaths = regexp.MustCompile(`^orchestration/(metrics|v1/tasks)$`)
+
+// TestHostilePipelines sends pipelined requests (RFC 9112, 9.3.2) to a sixteenth of the GET routes of the program, another
+// one each day, and to all if the flag says to how many connections. What bounds them is the same for every route, so that
+// one of them has all connections, and the others have a quarter.
+func TestHostilePipelines(t *testing.T) {
+	wire.Long(t)
+	p := serveWith(t, nil, "--memory", "--quiet")
+	for _, surface := range []struct{ name, url, prefix string }{
+		{"orchestration", p.ready.OrchestrationURL, ""}, {"worker", p.ready.WorkerURL, ""}, {"mount", p.ready.OrchestrationURL, "/stepwell"},
+	} {
+		for n, path := range getPaths(t, surface.url+surface.prefix) {
+			today := *pipelines > 0 || (n+time.Now().YearDay())%16 == 0
+			if !dailyPaths.MatchString(surface.name+path) && !today {
+				continue
+			}
+			count := cmp.Or(*pipelines, hostileMost/4)
+			if *pipelines == 0 && surface.name+path == "orchestration/v1/tasks" {
+				count = hostileMost
+			}
+			t.Run(surface.name+path, func(t *testing.T) {
+				newHostileTest(t, pipelined(surface.prefix+path, surface.name == "worker", count)).run()
+			})
+		}
+	}
+	p.stop()
+}
+
+// getPaths returns the paths of a surface's GET routes by its OpenAPI document, which has them all.
+func getPaths(t *testing.T, url string) (paths []string) {
+	t.Helper()
+	document := (&api{t, url}).do("GET", "/api-docs.json", "").want(200).get("paths").(object)
+	for _, path := range slices.Sorted(maps.Keys(document)) {
+		if document[path].(object)["get"] != nil {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// pipelined is a kind that sends many requests for a path at once and reads the responses.
+func pipelined(path string, worker bool, count int) hostileKind {
+	many := pipelinedRequests
+	if *pipelines > 0 {
+		many *= 2
+	}
+	requests := strings.Repeat(hostileGet(path, "Accept-Encoding: gzip\r\n\r\n"), many)
+	limit := count * 3 / 5 // 3000 of 5000, as without any configuration
+	return hostileKind{
+		name: path, count: count, first: requests, beat: asksAgain, worker: worker, every: time.Second / 2, beats: 2, limit: limit,
+		env: []string{fmt.Sprint("STEPWELL_WEB__MAX_CONNECTIONS=", limit)},
+	}
 }

@@ -3,13 +3,9 @@ package e2e
 // The image cannot be built everywhere; these tests check what it is made of.
 
 import (
-	"debug/elf"
-	"flag"
 	"net"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -23,34 +19,50 @@ func dockerfileEnv(t *testing.T) []string {
 	return regexp.MustCompile(`STEPWELL_[A-Z_]+=\S+`).FindAllString(text, -1)
 }
 
-// TestImageEnvironment starts the program as in the image: it listens on all addresses, stores
-// its data in the volume, and passes the image's health check.
+// TestImageEnvironment starts the program as in the image, also with the environment of the guide's compose file: it listens
+// on all addresses, stores its data in the volume or makes sandboxes, and passes the image's health check.
 func TestImageEnvironment(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	replace := strings.NewReplacer("/data", filepath.Join(dir, "data"), ":8080", portOf(t), ":8081", portOf(t))
-	var env []string
-	for _, v := range dockerfileEnv(t) {
-		env = append(env, replace.Replace(v))
-	}
-	p := launch(t, env, "--print-ready").awaitReady()
-	p.api().do("GET", "/health/ready", "").want(200)
-	check := regexp.MustCompile(`CMD \["/stepwell", (.*)\]`).FindStringSubmatch(string(readFile(t, repository("Dockerfile"))))
-	if check == nil {
-		t.Fatal("the Dockerfile has no health check")
-	}
-	args := strings.Split(strings.ReplaceAll(check[1], `"`, ""), ", ")
-	wantExit(t, 0, env, args...)
-	p.stop()
-	if files, _ := filepath.Glob(filepath.Join(dir, "data", "*.jsonl")); len(files) == 0 {
-		t.Error("nothing was kept in the volume")
+	text := string(readFile(t, repository("examples/testing/compose.yaml")))
+	compose := regexp.MustCompile(`(STEPWELL_\w+): "?([^"\s]+)`).FindAllStringSubmatch(text, -1)
+	for _, mode := range []string{"--print-ready", "--fixture"} {
+		dir := t.TempDir()
+		replace := strings.NewReplacer("/data", filepath.Join(dir, "data"), ":8080", portOf(t), ":8081", portOf(t), "9000-9099", "20000-60000")
+		var env []string
+		for _, v := range dockerfileEnv(t) {
+			env = append(env, replace.Replace(v))
+		}
+		for _, v := range compose {
+			if mode == "--fixture" {
+				env = append(env, v[1]+"="+replace.Replace(v[2]))
+			}
+		}
+		p := launch(t, env, "--print-ready", mode).awaitReady()
+		p.api().do("GET", "/health/ready", "").want(200)
+		check := regexp.MustCompile(`CMD \["/stepwell", (.*)\]`).FindStringSubmatch(string(readFile(t, repository("Dockerfile"))))
+		if check == nil {
+			t.Fatal("the Dockerfile has no health check")
+		}
+		wantExit(t, 0, env, strings.Split(strings.ReplaceAll(check[1], `"`, ""), ", ")...)
+		if mode == "--fixture" {
+			url := p.api().do("POST", "/_stepwell/sandboxes", "").want(201).text("orchestration_url")
+			if !strings.HasPrefix(url, "http://127.0.0.1:") {
+				t.Errorf("got the address %s; want the public host in it", url)
+			}
+			(&api{t, url}).do("GET", "/health/ready", "").want(200)
+			continue
+		}
+		p.stop()
+		if files, _ := filepath.Glob(filepath.Join(dir, "data", "*.jsonl")); len(files) == 0 {
+			t.Error("nothing was kept in the volume")
+		}
 	}
 }
 
 // TestImageSources checks, as far as that is possible without an engine, that the image can be built: what it copies
 // exists and is not ignored, the build makes what the last stage copies from it, and the commands in its comment
 // publish ports on loopback only. That the base image has a certificate file, and that the build succeeds there, is
-// checked by nothing here; TestStaticBinary runs the same build.
+// checked by nothing here; TestRelease makes a static program, too.
 func TestImageSources(t *testing.T) {
 	t.Parallel()
 	text := string(readFile(t, repository("Dockerfile")))
@@ -100,26 +112,4 @@ func portOf(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return ":" + port
-}
-
-var buildStatic = flag.Bool("build-static", false, "build the program as the Dockerfile does, and look at it")
-
-// TestStaticBinary builds the program as the Dockerfile does, and checks that it loads no
-// library.
-func TestStaticBinary(t *testing.T) {
-	if !*buildStatic || runtime.GOOS != "linux" {
-		wire.Skip(t, "takes a minute or two: go test -run StaticBinary -build-static")
-	}
-	out := filepath.Join(t.TempDir(), "stepwell")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s", "-o", out, "..")
-	build.Env = append(build.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	f := wire.Must(elf.Open(out))(t)
-	defer f.Close()
-	libs, err := f.ImportedLibraries()
-	if err != nil || len(libs) > 0 || f.Section(".interp") != nil {
-		t.Errorf("got libraries %v, %v; want a static binary", libs, err)
-	}
 }

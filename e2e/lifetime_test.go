@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -62,9 +63,6 @@ func TestMaxLifetime(t *testing.T) {
 		t.Errorf("it ended after %v; want 300 ms at least", took)
 	}
 	wantParts(t, "log", p.stderr.String(), "--max-lifetime")
-	for _, bad := range []string{"0s", "-1m", "soon", "30"} {
-		wantExit(t, 2, nil, "--max-lifetime", bad)
-	}
 }
 
 // TestStartsInParallel starts processes as a test suite does, and uses each at once. A ready
@@ -86,24 +84,16 @@ func startAndUse(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready.json")
 	p := launch(t, nil, serveArguments("--memory", "--quiet", "--ready-file", ready)...)
 	defer p.kill()
-	var text []byte
-	tick, limit := time.NewTicker(time.Millisecond), time.After(patience)
-	defer tick.Stop()
-	for err := error(os.ErrNotExist); err != nil; text, err = os.ReadFile(ready) {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Errorf("no ready file after %v\n%s", patience, p.stderr)
-			return
-		}
+	if !wire.Poll(func() bool { _, err := os.Stat(ready); return err == nil }) {
+		t.Errorf("no ready file\n%s", p.stderr)
+		return
 	}
-	var report readyReport
-	if err := json.Unmarshal(text, &report); err != nil {
+	text, err := os.ReadFile(ready)
+	if err := errors.Join(err, json.Unmarshal(text, &p.ready)); err != nil {
 		t.Errorf("the ready file holds %q: %v", text, err)
 		return
 	}
-	body := strings.NewReader(`{"namespace":"demo","name":"diamond"}`)
-	resp, err := http.Post(report.OrchestrationURL+"/v1/tasks", "application/json", body)
+	resp, err := http.Post(p.ready.OrchestrationURL+"/v1/tasks", "application/json", strings.NewReader(`{"namespace":"demo","name":"diamond"}`))
 	if err != nil {
 		t.Error(err)
 		return

@@ -4,13 +4,10 @@ package e2e
 // nginx is not installed.
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,51 +47,9 @@ http {
 	}
 }
 `, dir, address, locations))
-	said := newOutput()
-	cmd := exec.Command(path, "-p", dir, "-e", "stderr", "-c", filepath.Join(dir, "nginx.conf"))
-	cmd.Stdout, cmd.Stderr = said, said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		<-done
-	})
-	awaitListener(t, address, done, said)
+	startProcess(t, nil, path, "-p", dir, "-e", "stderr", "-c", filepath.Join(dir, "nginx.conf"))
+	awaitPort(t, address)
 	return "http://" + address
-}
-
-// awaitListener waits until an address accepts connections.
-func awaitListener(t *testing.T, address string, ended <-chan error, said fmt.Stringer) {
-	t.Helper()
-	eventually(t, "nginx listens", func() bool {
-		select {
-		case err := <-ended:
-			t.Fatalf("nginx ended: %v\n%s", err, said)
-		default:
-		}
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	})
-}
-
-// TestNginxRefusesTwoLengths sends a request with two statements of its length, which Go's server accepts, to nginx.
-func TestNginxRefusesTwoLengths(t *testing.T) {
-	t.Parallel()
-	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("nginx passed it on") }))
-	t.Cleanup(upstream.Close)
-	conn := wire.Must(net.Dial("tcp", strings.TrimPrefix(startNginx(t, upstream.URL), "http://")))(t)
-	defer conn.Close()
-	fmt.Fprint(conn, "POST /stepwell/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"+
-		"2\r\n{}\r\n0\r\n\r\n")
-	if resp := wire.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t); resp.StatusCode != 400 {
-		t.Errorf("got %s; want 400", resp.Status)
-	}
 }
 
 // TestBehindNginx sends links, prefixes, refusals and large bodies through nginx.
@@ -227,7 +182,7 @@ func TestNginxBuffersNothing(t *testing.T) {
 		text, err := read()
 		got <- fmt.Sprint(text, err)
 	}()
-	if text, ok := receiveWithin(got, 10*time.Second); text != "data: 1\n\n<nil>" || !ok {
+	if text, ok := wire.ReceiveWithin(got, 10*time.Second); text != "data: 1\n\n<nil>" || !ok {
 		t.Errorf("got %q; want the first line at once", text)
 	}
 	close(first)

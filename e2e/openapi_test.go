@@ -344,7 +344,7 @@ func (o *limitOperation) try(in string, c limitCase) {
 		return
 	}
 	if refused == c.valid {
-		o.t.Errorf("%s, %s %s, %s (%s): refused is %v; want %v: %v", o.id, in, c.field, c.what, clip(fmt.Sprint(c.value)),
+		o.t.Errorf("%s, %s %s, %s (%s): refused is %v; want %v: %v", o.id, in, c.field, c.what, wire.Cut(fmt.Sprint(c.value)),
 			refused, !c.valid, a)
 	}
 }
@@ -379,9 +379,6 @@ func (o *limitOperation) tryTogether(p, q map[string]any) {
 		o.t.Errorf("%s, %s: refused is %v; want the same in both descriptions: %v", o.id, both.Encode(), refused, a)
 	}
 }
-
-// clip shortens a text.
-func clip(s string) string { return s[:min(len(s), 60)] }
 
 // send sends a request. It returns nil if there is no answer at once, as for one that waits.
 func (o *limitOperation) send(target string, header http.Header, body any) *wire.Answer {

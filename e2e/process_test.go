@@ -5,11 +5,9 @@ package e2e
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -23,126 +21,68 @@ import (
 	"stepwell/e2e/wire"
 )
 
+// TestBanner types the command that the banner tells to try, with a template whose name has a quote. The scripts in
+// testdata/cli have the other lines.
 func TestBanner(t *testing.T) {
 	t.Parallel()
-	data := filepath.Join(t.TempDir(), "data")
-	for _, tt := range []struct {
-		name string
-		args []string
-		want []string
-	}{
-		{"memory", []string{"--memory"}, []string{"in memory"}},
-		{"fixture", []string{"--fixture"}, []string{"in memory", "/_stepwell"}},
-		{"data", []string{"--data", data}, []string{data, "the last 100000 finished tasks are kept"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			p := serve(t, append(tt.args, "--config", configFile(t, "log.format = 'text'"))...)
-			eventually(t, "a banner", func() bool { return strings.Contains(p.stderr.String(), "curl") })
-			try := regexp.MustCompile(`curl -s (\S+) -H 'Content-Type: application/json' -d '(.*)'`).
-				FindStringSubmatch(p.stderr.String())
-			if try == nil {
-				t.Fatalf("the banner shows nothing to try: %s", p.stderr)
-			}
-			path := strings.TrimPrefix(try[1], p.ready.OrchestrationURL)
-			p.api().do("POST", path, try[2]).want(201)
-			p.stop()
-			banner := p.stderr.String()
-			wantParts(t, "banner", banner, append(tt.want, "  config     ", "stepwell.toml", "Stepwell "+programVersion(t), p.ready.OrchestrationURL, p.ready.WorkerURL,
-				"console    "+p.ready.OrchestrationURL+"/console\n")...)
-			if n := strings.Count(banner, "\n"); n > 8 {
-				t.Errorf("the banner and the end have %d lines; want at most 8:\n%s", n, banner)
-			}
-			if n := strings.Count(p.stdout.String(), "\n"); n != 1 {
-				t.Errorf("standard output has %d lines; want the report alone:\n%s", n, p.stdout)
-			}
-		})
+	named := filepath.Join(t.TempDir(), "t.yaml")
+	writeFile(t, named, []byte("name: it's one\nnamespace: shop\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: builtin:noop}}]\n"))
+	for _, args := range [][]string{{"--fixture"}, {"--memory", "--templates", named}} {
+		p := serve(t, append(args, "--config", configFile(t, "log.format = 'text'"))...)
+		try := regexp.MustCompile(`  try +(stepwell task create .* --wait .*)`)
+		eventually(t, "a command to try", func() bool { return try.MatchString(p.stderr.String()) })
+		command := try.FindStringSubmatch(p.stderr.String())[1]
+		said, err := exec.Command("sh", "-c", fmt.Sprintf("stepwell() { %q \"$@\"; }; %s", programFile(t), command)).CombinedOutput()
+		if err != nil || !strings.Contains(string(said), "complete") {
+			t.Errorf("%s: got %v, %s; want a task that is complete", command, err, said)
+		}
 	}
 }
 
-// TestServingRecord checks that a JSON log contains only JSON: a record replaces the banner.
-func TestServingRecord(t *testing.T) {
+// TestBannerOfGoRun starts the program where "go run" puts it: there is no program stepwell to try.
+func TestBannerOfGoRun(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "--memory")
-	p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	program := filepath.Join(t.TempDir(), "go-build1", "stepwell")
+	wire.Must(0, os.Mkdir(filepath.Dir(program), 0o755))(t)
+	// A process that another test starts while a file is open for writing keeps it from being executed.
+	wire.Must(exec.Command("cp", programFile(t), program).CombinedOutput())(t)
+	p := launchFile(t, program, nil, nil, serveArguments("--memory", "--config", configFile(t, "log.format = 'text'"))...).awaitReady()
+	eventually(t, "a command that can be typed", func() bool {
+		return strings.Contains(p.stderr.String(), "  try        go run . task create demo/diamond --wait --url "+p.ready.OrchestrationURL)
+	})
 	p.stop()
-	found := 0
-	for line := range strings.Lines(p.stderr.String()) {
-		var record struct {
-			Msg              string
-			Level, Version   string
-			OrchestrationURL string `json:"orchestration_url"`
-			WorkerURL        string `json:"worker_url"`
-		}
-		if err := json.Unmarshal([]byte(line), &record); err != nil {
-			t.Errorf("%s: %v", line, err)
-		}
-		if record.Msg != "serving" {
-			continue
-		}
-		found++
-		if record.Level != "INFO" || record.Version != programVersion(t) ||
-			record.OrchestrationURL != p.ready.OrchestrationURL || record.WorkerURL != p.ready.WorkerURL {
-			t.Errorf("got %s; want the version and the addresses of %+v", line, p.ready)
-		}
-	}
-	if found != 1 {
-		t.Errorf("got %d records of the start; want 1:\n%s", found, p.stderr)
+	said, err := exec.Command(program, "task", "list", "--url", "http://127.0.0.1:1").CombinedOutput()
+	if !strings.Contains(string(said), `is "go run . serve" running?`) {
+		t.Errorf("got %v, %s; want a command that can be typed", err, said)
 	}
 }
 
-func TestQuiet(t *testing.T) {
-	t.Parallel()
-	p := serve(t, "--memory", "--quiet")
-	p.stop()
-	if got := p.stderr.String(); got != "" {
-		t.Errorf("got %q on standard error; want nothing", got)
-	}
-}
-
+// TestReadyFile checks that the file has the same contents as standard output, and is removed at the end unless another
+// process has overwritten it.
 func TestReadyFile(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "ready.json")
-	writeFile(t, path, []byte("a file of something else"))
-	code, _, stderr := runProgram(t, nil, serveArguments("--memory", "--ready-file", path)...)
-	if got := string(readFile(t, path)); code != 1 || got != "a file of something else" {
-		t.Errorf("got exit code %d, and the file became %q; want it refused", code, got)
-	}
-	wantParts(t, "standard error", stderr, path+": it is not a ready file")
-	writeFile(t, path, nil)
-	p := serve(t, "--memory", "--ready-file", path)
-	if got := string(readFile(t, path)); got != p.stdout.String() {
-		t.Errorf("the file holds %q; standard output %q", got, p.stdout)
-	}
-	info, err := os.Stat(path)
-	if err != nil || info.Mode() != 0o600 {
-		t.Errorf("got mode %v, %v; want a file of mode 0600", info.Mode(), err)
-	}
-	want := readyReport{p.ready.OrchestrationURL, p.ready.WorkerURL, p.ready.OrchestrationURL + "/stepwell", p.cmd.Process.Pid, programVersion(t)}
-	if p.ready != want || p.ready.OrchestrationURL == "" || p.ready.WorkerURL == "" {
-		t.Errorf("got %+v; want the URLs, pid %d and the version", p.ready, p.cmd.Process.Pid)
-	}
-	p.api().do("GET", "/health/ready", "").want(200)
-	(&api{t, p.ready.WorkerURL}).do("GET", "/health/ready", "").want(200)
-	p.stop()
-	wantNoFiles(t, filepath.Dir(path))
-}
-
-// TestRoles checks that one role has one listener.
-func TestRoles(t *testing.T) {
-	t.Parallel()
-	for _, role := range []string{"worker", "orchestration"} {
-		t.Run(role, func(t *testing.T) {
-			p := serve(t, "--memory", "--role", role)
-			url, other := p.ready.OrchestrationURL, p.ready.WorkerURL
-			if role == "worker" {
-				url, other = other, url
-			}
-			if url == "" || other != "" {
-				t.Errorf("got %+v; want one URL", p.ready)
-			}
-			(&api{t, url}).do("GET", "/health/ready", "").want(200)
+	for _, other := range []string{"", `{"pid":1}`} {
+		path := filepath.Join(t.TempDir(), "ready.json")
+		writeFile(t, path, nil)
+		p := serve(t, "--memory", "--ready-file", path)
+		if got := string(readFile(t, path)); got != p.stdout.String() {
+			t.Errorf("the file holds %q; standard output %q", got, p.stdout)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 || p.ready.PID != p.cmd.Process.Pid {
+			t.Errorf("got mode %v, %v, %+v; want a file of mode 0600, and pid %d", info.Mode(), err, p.ready, p.cmd.Process.Pid)
+		}
+		p.api().do("GET", "/health/ready", "").want(200)
+		(&api{t, p.ready.WorkerURL}).do("GET", "/health/ready", "").want(200)
+		if other == "" {
 			p.stop()
-		})
+			wantNoFiles(t, filepath.Dir(path))
+			continue
+		}
+		writeFile(t, path, []byte(other))
+		p.stop()
+		if got := string(readFile(t, path)); got != other {
+			t.Errorf("the file of another process became %q", got)
+		}
 	}
 }
 
@@ -153,31 +93,6 @@ func wantNoFiles(t *testing.T, dir string) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("%s holds %v, %v; want nothing", dir, left, err)
 	}
-}
-
-// TestReadyFileOfAnother checks that a file which names another process stays.
-func TestReadyFileOfAnother(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "ready.json")
-	p := serve(t, "--memory", "--ready-file", path)
-	const other = `{"pid":1}`
-	writeFile(t, path, []byte(other))
-	p.stop()
-	if got := string(readFile(t, path)); got != other {
-		t.Errorf("the file of another process became %q", got)
-	}
-}
-
-// TestReadyFileAfterCrash checks that the next start replaces the file that a crash left
-// behind.
-func TestReadyFileAfterCrash(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "ready.json")
-	p := serve(t, "--memory", "--ready-file", path)
-	p.kill()
-	p = serve(t, "--memory", "--ready-file", path)
-	p.stop()
-	wantNoFiles(t, filepath.Dir(path))
 }
 
 func TestPortTaken(t *testing.T) {
@@ -196,46 +111,6 @@ func TestPortTaken(t *testing.T) {
 			wantParts(t, "standard error", stderr, taken, flag)
 			wantNoFiles(t, filepath.Dir(old)) // the old file is removed before anything listens
 		})
-	}
-}
-
-func TestExitCodes(t *testing.T) {
-	t.Parallel()
-	bad := configFile(t, "role = \"boss\"\n[store]\nsink = \"always\"\n[worker]\nconcurrency = 0\n")
-	broken := templateDir(t, `{"name":"x"`)
-	for _, tt := range []struct {
-		name string
-		args []string
-		code int
-		want []string
-	}{
-		{"unknown flag", []string{"--memroy"}, 2, []string{"memroy"}},
-		{"unknown flag of a command", []string{"store", "check", "--dat", "x"}, 2, []string{"dat"}},
-		{"unknown command", []string{"sreve"}, 2, []string{`"sreve"`, "did you mean serve?"}},
-		{"an argument too many", []string{"serve", "now"}, 2, []string{`"now"`}},
-		{"bad flag value", []string{"--listen", "here"}, 2, []string{"--listen"}},
-		{"bad file", []string{"--config", bad}, 2,
-			[]string{bad + ":1: role", bad + ":3: store.sink", bad + ":5: worker.concurrency"}},
-		{"missing file", []string{"--config", bad + "x"}, 3, []string{bad + "x"}},
-		{"bad template", []string{"--templates", broken}, 1, []string{"0.json"}},
-		{"help", []string{"--help"}, 0, nil},
-		{"help of serve", []string{"serve", "--help"}, 0, nil},
-		{"version", []string{"version"}, 0, nil},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			code, stdout, stderr := runProgram(t, nil, tt.args...)
-			if code != tt.code {
-				t.Errorf("got exit code %d; want %d", code, tt.code)
-			}
-			if tt.code != 0 && stdout != "" {
-				t.Errorf("got %q on standard output; want nothing", stdout)
-			}
-			wantParts(t, "standard error", stderr, tt.want...)
-		})
-	}
-	want := regexp.MustCompile(`^stepwell \d+\.\d+\.\d+ \((no commit|commit [0-9a-f]{12}( with changes)?), go1\.\S+, \w+/\w+\)\n$`)
-	if _, stdout, _ := runProgram(t, nil, "version"); !want.MatchString(stdout) {
-		t.Errorf("version: got %q; want %s", stdout, want)
 	}
 }
 
@@ -273,7 +148,15 @@ func TestShutdown(t *testing.T) {
 			began := time.Now()
 			p.signal(tt.signal)
 			if tt.ends {
-				watchDraining(t, api, id)
+				eventually(t, "not ready", func() bool { return api.do("GET", "/health/ready", "").status == 503 })
+				api.do("GET", "/health/live", "").want(200)
+				refused := api.do("POST", "/v1/tasks", createHeld).want(503)
+				if refused.header.Get("Retry-After") == "" || refused.text("error.code") != "SERVICE_UNAVAILABLE" {
+					t.Errorf("a task while draining: got %v and %s", refused.header, refused.body)
+				}
+				if got := api.do("GET", "/v1/tasks/"+id, "").want(200).text("status"); got != "steps_in_process" {
+					t.Errorf("the task is %s while its handler runs", got)
+				}
 				close(h.Release)
 			}
 			if code := p.wait(); code != 0 {
@@ -304,31 +187,23 @@ func TestShutdown(t *testing.T) {
 // were cut off.
 func TestShutdownSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{
-		"--data":   "stopped: 2 attempts were cut off, and will be delivered again after the next start",
-		"--memory": "stopped: 2 attempts were cut off, and the state in memory is lost",
+	for want, where := range map[string][]string{
+		"will be delivered again after the next start": {"--data", filepath.Join(t.TempDir(), "data")},
+		"the state in memory is lost":                  {"--memory"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := wire.NewHeldHandler(t, 16)
-			defer close(h.Release)
-			args := []string{"--memory"}
-			if name == "--data" {
-				args = []string{"--data", filepath.Join(t.TempDir(), "data")}
-			}
-			p := serve(t, append(args, "--templates", templateDir(t, heldTemplate(h)),
-				"--config", configFile(t, "web.shutdown_timeout_seconds = 0"))...)
-			ids := []string{p.api().create(createHeld), p.api().create(createHeld)}
-			h.Await(t)
-			h.Await(t)
-			p.stop()
-			wantParts(t, "log", p.stderr.String(), "stopping: 2 handlers get 0s; a second signal exits immediately", want,
-				"attempt 1 of step a of task "+ids[0], ids[1])
-		})
+		h := wire.NewHeldHandler(t, 16)
+		p := serve(t, append(where, "--templates", templateDir(t, heldTemplate(h)), "--config", configFile(t, "web.shutdown_timeout_seconds = 0"))...)
+		ids := []string{p.api().create(createHeld), p.api().create(createHeld)}
+		h.Await(t)
+		h.Await(t)
+		p.stop()
+		wantParts(t, "log", p.stderr.String(), "stopping: 2 handlers get 0s; a second signal exits immediately",
+			"stopped: 2 attempts were cut off, and "+want, "attempt 1 of step a of task "+ids[0], ids[1])
+		close(h.Release)
 	}
 }
 
-// TestSignals checks that each signal that ends a program shuts it down in order. That includes
+// TestSignals checks that each signal that ends a program shuts it down in order, and a second one at once. That includes
 // SIGINT for a background job, which a shell makes ignore it, but not SIGHUP under nohup.
 func TestSignals(t *testing.T) {
 	slow(t)
@@ -338,16 +213,18 @@ func TestSignals(t *testing.T) {
 	for _, tt := range []struct {
 		name, ignored string
 		signals       []syscall.Signal
-		code          int // 0: it has waited for its handler
+		code          int  // 0: it has waited for its handler
+		atOnce        bool // the second signal follows right after the first
 	}{
-		{"terminate", "", []syscall.Signal{term}, 0},
-		{"interrupt", "", []syscall.Signal{interrupt}, 0},
-		{"hang up", "", []syscall.Signal{hangUp}, 0},
-		{"hang up and terminate", "", []syscall.Signal{hangUp, term}, 1},
-		{"a terminal is closed", "", []syscall.Signal{hangUp, hangUp}, 0},
-		{"a background job", "INT", []syscall.Signal{interrupt}, 0},
-		{"a background job twice", "INT", []syscall.Signal{interrupt, interrupt}, 1},
-		{"under nohup", "HUP", []syscall.Signal{hangUp, term}, 0},
+		{"terminate", "", []syscall.Signal{term}, 0, false},
+		{"interrupt", "", []syscall.Signal{interrupt}, 0, false},
+		{"hang up", "", []syscall.Signal{hangUp}, 0, false},
+		{"hang up and terminate", "", []syscall.Signal{hangUp, term}, 1, false},
+		{"terminate and interrupt at the same moment", "", []syscall.Signal{term, interrupt}, 1, true},
+		{"a terminal is closed", "", []syscall.Signal{hangUp, hangUp}, 0, false},
+		{"a background job", "INT", []syscall.Signal{interrupt}, 0, false},
+		{"a background job twice", "INT", []syscall.Signal{interrupt, interrupt}, 1, false},
+		{"under nohup", "HUP", []syscall.Signal{hangUp, term}, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -367,7 +244,7 @@ func TestSignals(t *testing.T) {
 				if i == 0 && tt.ignored == "HUP" {
 					want = 200
 				}
-				if i == 0 {
+				if i == 0 && !tt.atOnce {
 					eventually(t, "the effect", func() bool { return p.api().do("GET", "/health/ready", "").status == want })
 				}
 			}
@@ -375,77 +252,8 @@ func TestSignals(t *testing.T) {
 				p.api().do("GET", "/health/live", "").want(200)
 				close(h.Release)
 			}
-			if code := p.wait(); code != tt.code {
+			if code := p.wait(); code != tt.code && !(tt.atOnce && code != 0) { // or the signal itself has ended it
 				t.Errorf("got exit code %d; want %d\n%s", code, tt.code, p.stderr)
-			}
-		})
-	}
-}
-
-// TestShutdownReleasesWaiters checks that requests which wait for a task are answered when the
-// process is told to stop.
-func TestShutdownReleasesWaiters(t *testing.T) {
-	t.Parallel()
-	p := serve(t, "--memory")
-	const approval = `{"namespace":"demo","name":"approval"}`
-	id := p.api().create(approval)
-	answers := make(chan *answer, 2)
-	go func() { answers <- p.api().do("GET", "/v1/tasks/"+id+"?wait=terminal&timeout=1h", "") }()
-	go func() { answers <- p.api().do("POST", "/v1/tasks?wait=1h", approval) }()
-	eventually(t, "both wait", func() bool { return p.api().metric("stepwell_waiting_requests") == 2 })
-	p.signal(syscall.SIGTERM)
-	for range 2 {
-		a := <-answers
-		if got := a.header.Get("X-Stepwell-Wait"); got != "shutdown" || a.text("status") != "steps_in_process" {
-			t.Errorf("got %d, %q, %s; want the task as it is", a.status, got, a.body)
-		}
-	}
-	if code := p.wait(); code != 0 {
-		t.Errorf("got exit code %d; want 0\n%s", code, p.stderr)
-	}
-}
-
-// watchDraining checks a service that waits for its last handler.
-func watchDraining(t *testing.T, api *api, id string) {
-	t.Helper()
-	eventually(t, "not ready", func() bool { return api.do("GET", "/health/ready", "").status == 503 })
-	api.do("GET", "/health/live", "").want(200)
-	refused := api.do("POST", "/v1/tasks", `{"namespace":"t","name":"held"}`).want(503)
-	if refused.header.Get("Retry-After") == "" || refused.text("error.code") != "SERVICE_UNAVAILABLE" {
-		t.Errorf("a task while draining: got Retry-After %q and %s", refused.header.Get("Retry-After"), refused.body)
-	}
-	if got := api.do("GET", "/v1/tasks/"+id, "").want(200).text("status"); got != "steps_in_process" {
-		t.Errorf("the task is %s while its handler runs", got)
-	}
-}
-
-// TestSecondSignal checks that a second signal ends the process whatever still runs, even right
-// after the first.
-func TestSecondSignal(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	h := wire.NewHeldHandler(t, 16)
-	args := []string{"--memory", "--templates", templateDir(t, heldTemplate(h)),
-		"--config", configFile(t, "[web]\nshutdown_timeout_seconds = 600\n")}
-	for _, tt := range []struct {
-		name     string
-		draining bool // before the second signal
-		second   os.Signal
-	}{
-		{"while draining", true, syscall.SIGTERM},
-		{"at the same moment", false, os.Interrupt},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			p := serve(t, args...)
-			p.api().create(createHeld)
-			h.Await(t)
-			p.signal(syscall.SIGTERM)
-			if tt.draining {
-				eventually(t, "not ready", func() bool { return p.api().do("GET", "/health/ready", "").status == 503 })
-			}
-			p.signal(tt.second)
-			if code := p.wait(); code == 0 {
-				t.Error("got exit code 0 from a process that was cut short")
 			}
 		})
 	}
@@ -487,203 +295,12 @@ func TestOneProcessPerDirectory(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := serve(t, "--data", data)
-	wantRefused(t, []string{"--data", data}, data, fmt.Sprintf("process %d", p.cmd.Process.Pid))
+	said := wantExit(t, 1, nil, serveArguments("--data", data)...)
+	wantParts(t, "the second", said, data, fmt.Sprintf("process %d", p.cmd.Process.Pid))
 	p.api().create(`{"namespace":"demo","name":"diamond"}`)
 	p.kill()
 	p = serve(t, "--data", data) // the lock died with its process
 	p.stop()
-}
-
-func TestHealthcheckCommand(t *testing.T) {
-	t.Parallel()
-	h := wire.NewHeldHandler(t, 16)
-	p := serve(t, "--memory", "--templates", templateDir(t, heldTemplate(h)))
-	address := strings.TrimPrefix(p.ready.OrchestrationURL, "http://")
-	configured := []string{"STEPWELL_ORCHESTRATION__WEB__LISTEN=" + address}
-	check := func(want int, env []string, args ...string) {
-		t.Helper()
-		wantExit(t, want, env, append([]string{"healthcheck"}, args...)...)
-	}
-	check(0, nil, "--url", p.ready.OrchestrationURL)
-	check(0, nil, "--ready", "--url", p.ready.WorkerURL+"/")
-	check(0, configured)
-	check(0, configured, "--ready")
-	p.api().create(createHeld)
-	h.Await(t)
-	p.signal(syscall.SIGTERM)
-	eventually(t, "not ready", func() bool { return p.api().do("GET", "/health/ready", "").status == 503 })
-	check(1, configured, "--ready")
-	check(0, configured)
-	close(h.Release)
-	p.wait()
-	check(7, configured)
-	check(2, nil, "--urll", "x")
-}
-
-func TestStoreCheckCommand(t *testing.T) {
-	t.Parallel()
-	data := filepath.Join(t.TempDir(), "data")
-	file := filepath.Join(data, "store.jsonl")
-	check := func(want int, parts ...string) {
-		t.Helper()
-		wantParts(t, "store check", wantExit(t, want, nil, "store", "check", "--data", data), parts...)
-	}
-	check(3, "there is no store in "+data)
-	p := serve(t, "--data", data)
-	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
-	p.api().await(id, "complete")
-	check(0, "record 6 is the last", "1 task (1 complete)") // beside the service
-	p.stop()
-	check(0, "record 6 is the last")
-
-	good := string(readFile(t, file))
-	last := strings.LastIndex(good, `"kind":"ran"`)
-	writeFile(t, file, []byte(good[:last]+`"kind":"run"`+good[last+len(`"kind":"ran"`):]))
-	check(0, "record 5 is the last", "line 9: an unfinished write") // no valid line follows
-	writeFile(t, file, []byte(good+`{"seq":99,"ta`))
-	check(0, "line 10: an unfinished write")
-	p = serve(t, "--data", data)
-	p.api().await(id, "complete")
-	wantParts(t, "log", p.stderr.String(), "cut off")
-	p.stop()
-	check(0, "record 6 is the last")
-}
-
-// TestDamagedStore changes a record that was acknowledged, and then a template: a start names the place, and the command
-// that keeps what is whole.
-func TestDamagedStore(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	wire.Need(t, "sed")
-	dir := t.TempDir()
-	data := filepath.Join(dir, "data")
-	file := filepath.Join(data, "store.jsonl")
-	p := serve(t, "--data", data, "--quiet")
-	kept, lost := p.api().create(`{"namespace":"demo","name":"diamond"}`), ""
-	p.api().await(kept, "complete")
-	p.stop()
-	p = serve(t, "--data", data, "--quiet")
-	lost = p.api().create(`{"namespace":"demo","name":"diamond"}`)
-	p.api().await(lost, "complete")
-	p.api().create(`{"namespace":"demo","name":"diamond"}`)
-	p.stop()
-
-	sound := string(readFile(t, file))
-	damaged := strings.Replace(sound, fmt.Sprintf(`"task":%q`, lost), fmt.Sprintf(`"tAsk":%q`, lost), 1)
-	writeFile(t, file, []byte(damaged))
-	line := 1 + strings.Count(damaged[:strings.Index(damaged, "tAsk")], "\n")
-	place := fmt.Sprintf("store.jsonl, line %d (byte ", line)
-	for _, said := range []string{
-		wantExit(t, 1, nil, "store", "check", "--data", data),
-		wantExit(t, 1, nil, serveArguments("--data", data)...),
-	} {
-		wantParts(t, "the refusal", said, place, "the checksum does not match", "the records before it are whole, up to record 6 of task "+kept,
-			fmt.Sprintf("head -n %d %s > NEW/store.jsonl", line-1, file))
-	}
-	if string(readFile(t, file)) != damaged {
-		t.Error("the refused start changed the file")
-	}
-	shell(t, dir, fmt.Sprintf("mkdir new; head -n %d %s > new/store.jsonl", line-1, file))
-	p = serve(t, "--data", filepath.Join(dir, "new"), "--quiet")
-	p.api().await(kept, "complete")
-	p.api().do("GET", "/v1/tasks/"+lost, "").want(404)
-	p.stop()
-
-	writeFile(t, file, []byte(sound))
-	wantExit(t, 0, nil, "store", "compact", "--data", data)
-	damaged = strings.Replace(string(readFile(t, file)), fmt.Sprintf(`{"task":%q`, lost), fmt.Sprintf(`{"task":%q `, lost), 1)
-	writeFile(t, file, []byte(damaged))
-	line = 1 + strings.Count(damaged[:strings.Index(damaged, `" ,`)], "\n")
-	pipe := fmt.Sprintf("sed '%dd' %s | ", line, file)
-	wantParts(t, "the refusal", wantExit(t, 1, nil, serveArguments("--data", data)...),
-		fmt.Sprintf("store.jsonl, line %d (byte ", line), fmt.Sprintf("it is about the task %q", lost), pipe+"stepwell store import --data NEW -")
-	said := shell(t, dir, pipe+programFile(t)+" store import --data rest -")
-	wantParts(t, "the import", said, "it counts", "2 tasks")
-	p = serve(t, "--data", filepath.Join(dir, "rest"), "--quiet")
-	p.api().await(kept, "complete")
-	p.api().do("GET", "/v1/tasks/"+lost, "").want(404)
-	p.stop()
-}
-
-// shell runs a script in a directory, and returns what it says.
-func shell(t testing.TB, dir, script string) string {
-	t.Helper()
-	cmd := exec.Command("sh", "-e", "-c", script)
-	cmd.Dir, cmd.Env = dir, programEnv()
-	said, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", script, err, said)
-	}
-	return string(said)
-}
-
-// TestStoreCommands exports the state of a running store, imports it elsewhere, compacts it,
-// and serves it again. Commands that would destroy something are refused.
-func TestStoreCommands(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	dir := t.TempDir()
-	data, other, file := filepath.Join(dir, "data"), filepath.Join(dir, "other"), filepath.Join(dir, "state.jsonl")
-	run := func(want int, part string, args ...string) {
-		t.Helper()
-		wantParts(t, "store "+args[0], wantExit(t, want, nil, append([]string{"store"}, args...)...), part)
-	}
-	p := serve(t, "--data", data)
-	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
-	p.api().await(id, "complete")
-	run(0, "", "export", "--data", data, file)
-	run(1, fmt.Sprintf("in use by process %d", p.cmd.Process.Pid), "compact", "--data", data)
-	p.stop()
-	run(0, "1 task; ", "compact", "--data", data)
-	if compacted := string(readFile(t, filepath.Join(data, "store.jsonl"))); compacted != string(readFile(t, file)) {
-		t.Errorf("the compacted file is\n%s\nwant the export:\n%s", compacted, readFile(t, file))
-	}
-	run(0, "1 task, records 1 to 6", "import", file, "--data", other)
-	run(1, "already holds a store", "import", "--data", other, file)
-	run(3, "no such file", "export", "--data", filepath.Join(dir, "none"))
-	run(2, "usage", "import", "--data", other)
-	run(2, `unknown command "destroy"`, "destroy")
-	wantRefused(t, []string{"--data", data, "--seed", file}, "already holds a store")
-	for _, args := range [][]string{
-		{"--data", data}, {"--data", other}, {"--memory", "--seed", file}, {"--data", filepath.Join(dir, "new"), "--seed", file},
-	} {
-		p := serve(t, args...)
-		p.api().await(id, "complete")
-		p.stop()
-	}
-}
-
-// TestAuthCommands makes keys and tokens, and checks which tokens are accepted.
-func TestAuthCommands(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	keys := filepath.Join(t.TempDir(), "keys")
-	private, public := filepath.Join(keys, "jwt-private-key.pem"), filepath.Join(keys, "jwt-public-key.pem")
-	run := func(want int, args ...string) string {
-		t.Helper()
-		return wantExit(t, want, nil, append([]string{"auth"}, args...)...)
-	}
-	run(0, "generate-keys", "--output-dir", keys)
-	run(1, "generate-keys", "--output-dir", keys) // it would invalidate every token
-	for path, mode := range map[string]os.FileMode{private: 0o600, public: 0o644} {
-		if info, err := os.Stat(path); err != nil || info.Mode() != mode {
-			t.Errorf("%s: got %v, %v; want mode %v", path, info.Mode(), err, mode)
-		}
-	}
-	made := run(0, "generate-token", "--private-key", private, "--permissions", "tasks:create,tasks:read",
-		"--subject", "ci", "-o", "json")
-	var token struct {
-		Token string `json:"token"`
-	}
-	if err := json.Unmarshal([]byte(made), &token); err != nil || strings.Count(token.Token, ".") != 2 {
-		t.Fatalf("generate-token printed %s (%v)", made, err)
-	}
-	said := run(0, "validate-token", "--public-key", public, "--token", token.Token)
-	wantParts(t, "validate-token", said, "ci", "tasks:create", "tasks:read")
-	header, _, _ := strings.Cut(token.Token, ".")
-	run(1, "validate-token", "--public-key", public, "--token", header+".e30.AAAA")
-	run(2, "generate-token", "--private-key", private, "--permissions", "tasks:creat")
-	run(2, "generate-key")
 }
 
 // mountTmpfs mounts a small file system of n bytes, or skips the test.
@@ -693,63 +310,31 @@ func mountTmpfs(t *testing.T, n int) string {
 		wire.Skip(t, "needs root to mount a file system")
 	}
 	dir := t.TempDir()
-	if err := mountSmall(dir, n); err != nil {
-		wire.Skip(t, "no file system can be mounted here: %v", err)
+	if said, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprint("size=", n), "tmpfs", dir).CombinedOutput(); err != nil {
+		wire.Skip(t, "no file system can be mounted here: %v %s", err, said)
 	}
 	t.Cleanup(func() {
-		if err := unmount(dir); err != nil {
-			t.Errorf("unmounting %s: %v", dir, err)
+		if said, err := exec.Command("umount", "-l", dir).CombinedOutput(); err != nil {
+			t.Errorf("unmounting %s: %v %s", dir, err, said)
 		}
 	})
 	return dir
 }
 
-func TestReadOnlyDirectory(t *testing.T) {
-	t.Parallel()
-	root := mountTmpfs(t, 32<<20)
-	data := filepath.Join(root, "data")
-	p := serve(t, "--data", data)
-	p.api().create(`{"namespace":"demo","name":"diamond"}`)
-	p.stop()
-	if err := remountReadOnly(root); err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range []string{data, filepath.Join(root, "new")} {
-		wantRefused(t, []string{"--data", dir}, dir, "read-only")
-	}
-}
-
-// ballast is a file that fills a file system.
-type ballast struct {
-	t    *testing.T
-	path string
-}
-
-// fillDisk takes all the space that is left.
-func fillDisk(t *testing.T, dir string) *ballast {
+// fillDisk takes all the space that is left, with a file whose path it returns.
+func fillDisk(t *testing.T, dir string) (ballast string) {
 	t.Helper()
-	b := &ballast{t, filepath.Join(dir, "ballast")}
-	f, err := os.Create(b.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ballast = filepath.Join(dir, "ballast")
+	f := wire.Must(os.Create(ballast))(t)
 	defer f.Close()
-	chunk := make([]byte, 64<<10)
-	for err == nil {
+	var err error
+	for chunk := make([]byte, 64<<10); err == nil; {
 		_, err = f.Write(chunk)
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
-	return b
-}
-
-// drop frees the space.
-func (b *ballast) drop() {
-	b.t.Helper()
-	if err := os.Remove(b.path); err != nil {
-		b.t.Fatal(err)
-	}
+	return ballast
 }
 
 // fillToTheBrim creates tasks until the store refuses one, and returns their ids.
@@ -777,7 +362,7 @@ type fullDiskTest struct {
 	held         *wire.HeldHandler
 	args         []string
 	program      *program
-	ballast      *ballast
+	ballast      string   // the file that fills it
 	running, act string   // ids
 	ids          []string // of finished tasks
 }
@@ -840,7 +425,7 @@ func TestFullDisk(t *testing.T) {
 	f.checkFull(t)
 	close(f.held.Release)
 	f.checkFull(t)
-	f.ballast.drop()
+	os.Remove(f.ballast)
 	f.checkWorking(t)
 	f.program.kill()
 	f.program = serve(t, f.args...)
@@ -849,39 +434,6 @@ func TestFullDisk(t *testing.T) {
 	if n := len(f.held.Called); n > 0 {
 		t.Errorf("the handler was called %d times more", n)
 	}
-}
-
-// TestStartOnFullDisk checks that a restart on the full disk answers reads, is not reported as
-// ready, and continues once there is space.
-func TestStartOnFullDisk(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	f := newFullDiskTest(t)
-	f.program.kill()
-	free := freePort(t)
-	args := serveArguments(append(f.args, "--listen", free)...)
-	f.program = launch(t, nil, args...)
-	f.program.ready.OrchestrationURL = "http://" + free
-	eventually(t, "reads", func() bool {
-		if !f.program.running() {
-			t.Fatalf("the program ended on a full disk: %s", f.program.stderr)
-		}
-		resp, err := http.Get(f.program.ready.OrchestrationURL + "/v1/tasks/" + f.act)
-		if err != nil {
-			return false
-		}
-		resp.Body.Close()
-		return resp.StatusCode == 200
-	})
-	f.checkFull(t)
-	if got := f.program.stdout.String(); got != "" {
-		t.Errorf("it said %s while it was not ready", got)
-	}
-	close(f.held.Release)
-	f.ballast.drop()
-	f.checkWorking(t)
-	f.program.awaitReady()
-	f.program.stop()
 }
 
 // TestStopOnFullDisk checks that the shutdown is in order, whether the program was ready or
@@ -900,7 +452,7 @@ func TestStopOnFullDisk(t *testing.T) {
 	}
 	f.program.stop()
 	close(f.held.Release)
-	f.ballast.drop()
+	os.Remove(f.ballast)
 	f.program = serve(t, args...)
 	f.checkWorking(t)
 	if n := len(f.held.Called); n != 1 {
@@ -915,4 +467,26 @@ func freePort(t *testing.T) string {
 	l := wire.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().String()
+}
+
+// TestSeedKeepsItsClock starts with a state, written by hand, whose clock must be adopted.
+func TestSeedKeepsItsClock(t *testing.T) {
+	t.Parallel()
+	const start = "2026-01-01T00:00:00.000000Z"
+	file := filepath.Join(t.TempDir(), "state.jsonl")
+	writeFile(t, file, []byte(`{"format": 3, "clock": {"now": "`+start+`", "mode": "frozen"}}
+		{"end": {}}`))
+	p := serve(t, "--fixture", "--seed", file)
+	for range 2 {
+		if got := p.api().do("GET", "/_stepwell/clock", "").text("now"); got != start {
+			t.Errorf("the clock is at %s; want %s", got, start)
+		}
+		p.api().do("POST", "/_stepwell/reset", "").want(204)
+	}
+	p.stop()
+	p = serve(t, "--memory", "--seed", file)
+	if got := p.api().do("GET", "/health", "").text("timestamp"); got <= start {
+		t.Errorf("without fixture mode it is %s; want the present", got)
+	}
+	p.stop()
 }

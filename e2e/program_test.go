@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"stepwell/e2e/wire"
-	"stepwell/stepwelltest"
+	"stepwell/packages/go/stepwelltest"
 )
 
 // repository returns the path of a file of the repository, relative to the directory of the
@@ -125,17 +125,6 @@ func launchFile(t testing.TB, file string, stdin *os.File, env []string, args ..
 	return p
 }
 
-// programEnv returns the environment of the test without settings of the program.
-func programEnv() (env []string) {
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "STEPWELL_") {
-			env = append(env, v)
-		}
-	}
-	// With the race detector, a process would wait a second before it exits.
-	return append(env, "GORACE=atexit_sleep_ms=0")
-}
-
 // serveArguments returns the arguments of a server that listens on free ports and reports them.
 func serveArguments(args ...string) []string {
 	return append([]string{"--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--print-ready"}, args...)
@@ -172,6 +161,12 @@ func (p *program) awaitReady() *program {
 
 // api returns a client of the orchestration role.
 func (p *program) api() *api { return &api{p.t, p.ready.OrchestrationURL} }
+
+// clock changes the virtual clock.
+func (p *program) clock(change string) {
+	p.t.Helper()
+	p.api().do("POST", "/_stepwell/clock", change).want(200)
+}
 
 // kill ends the program as a crash does, and waits until it has ended.
 func (p *program) kill() {
@@ -234,20 +229,5 @@ func wantExit(t testing.TB, want int, env []string, args ...string) string {
 	return stdout + stderr
 }
 
-// wantRefused starts a server, which must exit with code 1 and an error that has every part.
-func wantRefused(t testing.TB, args []string, parts ...string) {
-	t.Helper()
-	code, stdout, stderr := runProgram(t, nil, serveArguments(args...)...)
-	if code != 1 || stdout != "" {
-		t.Errorf("%q: got exit code %d, standard output %q; want 1 and nothing", args, code, stdout)
-	}
-	wantParts(t, "standard error", stderr, parts...)
-}
-
-// programVersion returns the version that the program prints.
-func programVersion(t testing.TB) string {
-	t.Helper()
-	_, stdout, _ := runProgram(t, nil, "version")
-	version, _, _ := strings.Cut(strings.TrimPrefix(stdout, "stepwell "), " ")
-	return version
-}
+// signingSecret is a key as Standard Webhooks has it.
+const signingSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr"

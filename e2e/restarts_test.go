@@ -91,7 +91,7 @@ func TestRolloutsOfASidecar(t *testing.T) {
 	template := testTemplate("order", stepSpec{name: "reserve", callable: "shop.reserve"},
 		stepSpec{name: "charge", callable: "shop.charge", after: []string{"reserve"}})
 	args := []string{"serve", "--templates", templateDir(t, template), "--data", filepath.Join(t.TempDir(), "data"), "--print-ready"}
-	tasks, rollouts := 0, size(3, 20)
+	tasks, rollouts := 0, size(3, 8)
 	var service *program
 	for range rollouts {
 		service = launch(t, env, args...).awaitReady()
@@ -149,11 +149,11 @@ func TestRestartsInAnyOrder(t *testing.T) {
 	args := serveArguments("--data", filepath.Join(t.TempDir(), "data"), "--templates", templateDir(t, testTemplate("chain", steps...)))
 	env := []string{fmt.Sprint("STEPWELL_WORKER__HTTP_CONCURRENCY=", atOnce)}
 	service := launch(t, env, args...).awaitReady()
-	tasks := size(100, 1000)
+	tasks := size(100, 500)
 	for range tasks {
 		service.api().create(`{"namespace":"t","name":"chain"}`)
 	}
-	kills, restarts := 0, size(6, 100)
+	kills, restarts := 0, size(6, 40)
 	for range restarts {
 		stopApp, stopService := rand.IntN(2) == 0, rand.IntN(2) == 0
 		if stopApp && app.server != nil {

@@ -262,28 +262,3 @@ func TestTestingGuideSettings(t *testing.T) {
 		}
 	}
 }
-
-// TestTestingGuideCompose starts the image's program with both environments of the guide's
-// compose file.
-func TestTestingGuideCompose(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	dir := t.TempDir()
-	compose := string(readFile(t, repository("examples/testing/compose.yaml")))
-	replace := strings.NewReplacer("/data", filepath.Join(dir, "data"), ":8080", portOf(t), ":8081", portOf(t),
-		"9000-9099", "20000-60000")
-	var env []string
-	for _, v := range dockerfileEnv(t) {
-		env = append(env, replace.Replace(v))
-	}
-	for _, v := range regexp.MustCompile(`(STEPWELL_\w+): "?([^"\s]+)`).FindAllStringSubmatch(compose, -1) {
-		env = append(env, v[1]+"="+replace.Replace(v[2]))
-	}
-	p := launch(t, env, "--print-ready", "--fixture").awaitReady()
-	url := p.api().do("POST", "/_stepwell/sandboxes", "").want(201).text("orchestration_url")
-	if !strings.HasPrefix(url, "http://127.0.0.1:") {
-		t.Errorf("got the address %s; want the public host in it", url)
-	}
-	(&api{t, url}).do("GET", "/health/ready", "").want(200)
-	wantExit(t, 0, env, "healthcheck", "--ready")
-}

@@ -135,7 +135,7 @@ func TestTaskerWorkerLost(t *testing.T) {
 	}
 	first := work()
 	id := p.api().create(`{"namespace":"parcels","name":"ship","context":{"reference":"x","grams":1000}}`)
-	if _, ok := receiveWithin(asked, testPatience); !ok {
+	if _, ok := wire.ReceiveWithin(asked, wire.Patience); !ok {
 		t.Fatal("the carrier was not asked")
 	}
 	first.Process.Kill()
@@ -179,27 +179,18 @@ func awaitSlowly(t *testing.T, what string, holds func() bool) {
 // endTask creates a task at either service, waits for its end, and returns its state and its steps.
 func endTask(t *testing.T, url, body string) (status string, steps map[string]movedStep) {
 	t.Helper()
-	ask := func(v any, method, path, body string) {
-		req := wire.Must(http.NewRequest(method, url+path, strings.NewReader(body)))(t)
-		req.Header.Set("Content-Type", "application/json")
-		resp := wire.Must(http.DefaultClient.Do(req))(t)
-		defer resp.Body.Close()
-		text := wire.Must(io.ReadAll(resp.Body))(t)
-		if err := json.Unmarshal(text, v); err != nil || resp.StatusCode/100 != 2 {
-			t.Fatalf("%s %s: %s %s", method, path, resp.Status, text)
-		}
-	}
+	s := &api{t, url}
 	var task struct {
 		ID     string `json:"task_uuid"`
 		Status string
 	}
-	(&api{t, url}).post(body).into(&task)
+	s.post(body).into(&task)
 	awaitSlowly(t, "the end of task "+task.ID, func() bool {
-		ask(&task, "GET", "/v1/tasks/"+task.ID, "")
+		s.do("GET", "/v1/tasks/"+task.ID, "").want(200).into(&task)
 		return slices.Contains([]string{"complete", "error", "blocked_by_failures"}, task.Status)
 	})
 	var list []movedStep
-	ask(&list, "GET", "/v1/tasks/"+task.ID+"/workflow_steps", "")
+	s.do("GET", "/v1/tasks/"+task.ID+"/workflow_steps", "").want(200).into(&list)
 	steps = map[string]movedStep{}
 	for _, s := range list {
 		steps[s.Name] = s
@@ -230,7 +221,8 @@ func TestReferenceHandlers(t *testing.T) {
 	t.Run("handlers", func(t *testing.T) {
 		handlers := newMovedHandlers(t)
 		templates := wire.Must(filepath.Abs("testdata/handlers"))(t)
-		config := configFile(t, fmt.Sprintf(`[worker.handlers]
+		config := configFile(t, fmt.Sprintf(`worker.undelivered = "fail"
+[worker.handlers]
 "moves.*" = %q
 "moves.none*" = "http://127.0.0.1:1"
 [worker.http_headers]

@@ -21,16 +21,16 @@ import (
 	"time"
 
 	"stepwell/e2e/wire"
-	"stepwell/stepwelltest"
+	"stepwell/packages/go/stepwelltest"
 )
 
 // Helpers shared with the other tests of the repository.
 var (
 	readFile, writeFile = wire.ReadFile, wire.WriteFile
 	eventually          = wire.Eventually
+	configFile          = wire.ConfigFile
+	startProcess        = wire.StartProcess
 )
-
-const testPatience = wire.Patience
 
 // repository returns the path of a file of the repository.
 func repository(path string) string { return filepath.Join("..", filepath.FromSlash(path)) }
@@ -46,16 +46,6 @@ func programFile(t testing.TB) string {
 	t.Helper()
 	stepwelltest.NoteSources()
 	return wire.Must(buildProgram())(t)
-}
-
-// programEnv returns the environment of the test without settings of stepwell.
-func programEnv() (env []string) {
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "STEPWELL_") {
-			env = append(env, v)
-		}
-	}
-	return env
 }
 
 // runTasker runs a command of this program, with variables of the environment such as A=b.
@@ -100,7 +90,7 @@ func serve(t testing.TB, args ...string) *server {
 	file := filepath.Join(t.TempDir(), "ready.json")
 	c := exec.Command(programFile(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0",
 		"--ready-file", file}, args...)...)
-	c.Dir, c.Env = t.TempDir(), programEnv()
+	c.Dir, c.Env = t.TempDir(), wire.ProgramEnv()
 	var said bytes.Buffer
 	c.Stderr = &said
 	if err := c.Start(); err != nil {
@@ -231,43 +221,7 @@ func (s *api) step(task, name string) stepView {
 	return stepView{}
 }
 
-// configFile returns a configuration file with a text.
-func configFile(t testing.TB, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "stepwell.toml")
-	writeFile(t, file, []byte(text))
-	return file
-}
-
-// startProcess starts a process that ends with the test.
-func startProcess(t *testing.T, env []string, command ...string) {
-	t.Helper()
-	c := exec.Command(wire.Need(t, command[0]), command[1:]...)
-	c.Env = append(os.Environ(), append(env, "PYTHONDONTWRITEBYTECODE=1")...)
-	var said bytes.Buffer
-	c.Stdout, c.Stderr = &said, &said
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		c.Process.Kill()
-		c.Wait()
-		if t.Failed() {
-			t.Logf("%q said:\n%s", command, &said)
-		}
-	})
-}
-
-// receiveWithin receives a value, or gives up after a time.
-func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
-	select {
-	case v = <-c:
-		return v, true
-	case <-time.After(d):
-		return v, false
-	}
-}
-
+// pick returns one of two words.
 func pick(first bool, a, b string) string {
 	if first {
 		return a

@@ -1,20 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
+	"stepwell/e2e/wire"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,10 +32,7 @@ func TestReferenceTasks(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("MOVED_TASKS")); err == nil {
 		count = n
 	}
-	templates, err := filepath.Abs("testdata/moves")
-	if err != nil {
-		t.Fatal(err)
-	}
+	templates := wire.Must(filepath.Abs("testdata/moves"))(t)
 	there := startReference(t, templates)
 	m := &mover{t: t, dir: t.TempDir(), random: rand.New(rand.NewPCG(7, 7))}
 	data := filepath.Join(m.dir, "data")
@@ -49,17 +44,12 @@ func TestReferenceTasks(t *testing.T) {
 	here.stop()
 	here = serve(t, "--data", data, "--quiet", "--templates", templates) // which runs no step of what it holds
 	for round, want := range []int{count - len(refused), 0} {
-		out, err := exec.Command("psql", there.DatabaseURL, "-X", "-q", "-A", "-t", "-f", sql).CombinedOutput()
-		if err != nil {
-			t.Fatalf("round %d: %v\n%s", round, err, out)
-		}
-		if got := strings.TrimSpace(string(out)); got != strconv.Itoa(want) {
+		if got := there.psql(t, "-f", sql); got != strconv.Itoa(want) {
 			t.Fatalf("round %d moved %s tasks; want %d", round, got, want)
 		}
 	}
-	exact, err := exec.Command("psql", there.DatabaseURL, "-X", "-q", "-A", "-t", "-c",
-		"SELECT count(*) FROM tasker.tasks WHERE context->>'big' = '"+bigInteger+"'").CombinedOutput()
-	if got := strings.TrimSpace(string(exact)); err != nil || got != strconv.Itoa(count-len(refused)) {
+	got := there.psql(t, "-c", "SELECT count(*) FROM tasker.tasks WHERE context->>'big' = '"+bigInteger+"'")
+	if got != strconv.Itoa(count-len(refused)) {
 		t.Errorf("%s tasks have an exact integer in the database; want %d", got, count-len(refused))
 	}
 	t.Logf("| moved | %d tasks of %d, %d refused |", count-len(refused), count, len(refused))
@@ -89,27 +79,12 @@ func (m *mover) until(what string, holds func() bool) {
 // ask sends a request and returns the answer as JSON. An empty method is GET.
 func (m *mover) ask(method, url string, body any) (status int, answer any) {
 	m.t.Helper()
-	text, _ := json.Marshal(body)
-	req, err := http.NewRequest(cmp.Or(method, "GET"), url, bytes.NewReader(text))
+	a := (&api{m.t, url}).do(cmp.Or(method, "GET"), "", string(encode(body)))
+	answer, err := wire.Decode(a.body)
 	if err != nil {
-		m.t.Fatal(err)
+		answer = string(a.body)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err = io.ReadAll(resp.Body)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	if d.Decode(&answer) != nil {
-		answer = string(text)
-	}
-	return resp.StatusCode, answer
+	return a.status, answer
 }
 
 // member returns a member of a JSON value, by its path.

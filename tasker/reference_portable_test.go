@@ -17,11 +17,8 @@ var templateName = regexp.MustCompile(`(?m)^(name: |  "name": )("[^"\n]*"|[^,\n]
 // registered returns the names of the templates that Tasker has.
 func (r *reference) registered(t *testing.T) map[string]bool {
 	t.Helper()
-	_, answer := r.call(t, "GET", "/v1/templates", "")
 	var list struct{ Templates []struct{ Name string } }
-	if err := json.Unmarshal(answer, &list); err != nil {
-		t.Fatalf("%v: %s", err, answer)
-	}
+	(&api{t, r.OrchestrationURL}).do("GET", "/v1/templates", "").want(200).into(&list)
 	names := map[string]bool{}
 	for _, tpl := range list.Templates {
 		names[tpl.Name] = true
@@ -138,10 +135,7 @@ func TestReferenceContextRules(t *testing.T) {
 		}
 		there := "refused"
 		if status == 200 && json.Unmarshal(answer, &created) == nil {
-			_, answer = r.call(t, "GET", "/v1/tasks/"+created.TaskUUID, "")
-			if err := json.Unmarshal(answer, &created); err != nil {
-				t.Fatal(err)
-			}
+			(&api{t, r.OrchestrationURL}).do("GET", "/v1/tasks/"+created.TaskUUID, "").want(200).into(&created)
 			there = "changed"
 			if wire.Equal(wire.Must(wire.Decode(created.Context))(t), wire.Must(wire.Decode([]byte(c.text)))(t)) {
 				there = "taken"

@@ -3,7 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"os/exec"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,7 +22,7 @@ var pulledDifferences = []string{
 	"audit.result.status", "audit.transition_uuid", "audit.worker_uuid", "summary.dlq.dlq_reason",
 	"summary.dlq.in_dlq", "summary.dlq.resolution_status", "summary.links.dlq", "summary.steps.completed_at",
 	"summary.steps.created_at", "summary.steps.current_state", "summary.steps.error",
-	"summary.steps.last_attempted_at", "summary.task.completed_at", "summary.task.completion_percentage",
+	"summary.task.completed_at", "summary.task.completion_percentage",
 	"summary.task.execution_status", "summary.task.pending_steps", "summary.task.recommended_action",
 	"summary.task.status", "summary.task.updated_at", "task.completed_at", "task.completion_percentage",
 	"task.execution_status", "task.pending_steps", "task.ready_steps", "task.recommended_action",
@@ -124,9 +124,7 @@ func moveWaiting(t *testing.T, there *reference, templates string) (id, retry st
 	sql := filepath.Join(t.TempDir(), "tasks.sql")
 	script := wantRun(t, 0, "held 1 task", "export", "--url", p.ready.OrchestrationURL, "--hold", there.OrchestrationURL)
 	writeFile(t, sql, []byte(script))
-	if out, err := exec.Command("psql", there.DatabaseURL, "-X", "-q", "-f", sql).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	there.psql(t, "-f", sql)
 	steps := "/v1/tasks/" + id + "/workflow_steps"
 	retry = p.api().do("GET", steps, "").text("0.next_retry_at")
 	attempted := (&api{t, there.OrchestrationURL}).do("GET", steps, "").text("0.last_attempted_at")
@@ -177,13 +175,8 @@ func (c *pullComparison) compare(place string, theirs, ours any) {
 	switch a := theirs.(type) {
 	case map[string]any:
 		if b, ok := ours.(map[string]any); ok {
-			names := map[string]bool{}
-			for name := range a {
-				names[name] = true
-			}
-			for name := range b {
-				names[name] = true
-			}
+			names := maps.Clone(a)
+			maps.Copy(names, b)
 			for name := range names {
 				c.compare(place+"."+name, a[name], b[name])
 			}
@@ -191,8 +184,11 @@ func (c *pullComparison) compare(place string, theirs, ours any) {
 		}
 	case []any:
 		if b, ok := ours.([]any); ok && len(a) == len(b) {
-			byName(a)
-			byName(b)
+			byName := func(v, w any) int {
+				return strings.Compare(fmt.Sprint(member(v, "name")), fmt.Sprint(member(w, "name")))
+			}
+			slices.SortStableFunc(a, byName)
+			slices.SortStableFunc(b, byName)
 			for i := range a {
 				c.compare(place, a[i], b[i])
 			}
@@ -205,18 +201,14 @@ func (c *pullComparison) compare(place string, theirs, ours any) {
 	}
 }
 
-// sameTime reports whether two timestamps mean the same instant: a time in whole milliseconds has three digits there.
+// sameTime reports whether two timestamps of one form mean the same instant: a time in whole milliseconds has three digits
+// there.
 func sameTime(x, y string) bool {
-	a, err := time.Parse(time.RFC3339Nano, x)
-	b, bad := time.Parse(time.RFC3339Nano, y)
-	return err == nil && bad == nil && a.Equal(b)
-}
-
-// byName sorts objects that have names.
-func byName(list []any) {
-	name := func(v any) string {
-		object, _ := v.(map[string]any)
-		return fmt.Sprint(object["name"])
+	for _, form := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999"} {
+		a, err := time.Parse(form, x)
+		if b, bad := time.Parse(form, y); err == nil && bad == nil {
+			return a.Equal(b)
+		}
 	}
-	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(name(a), name(b)) })
+	return false
 }

@@ -62,11 +62,14 @@ func startReference(t testing.TB, templates string) *reference {
 	return &r
 }
 
-// call sends a request to the orchestrator with a body, or without one if it is "".
-func (r *reference) call(t testing.TB, method, path, body string) (status int, answer []byte) {
+// psql has the database execute a file or a command, and returns what it prints.
+func (r *reference) psql(t testing.TB, args ...string) string {
 	t.Helper()
-	a := (&api{t, r.OrchestrationURL}).do(method, path, body)
-	return a.status, a.body
+	out, err := exec.Command("psql", append([]string{r.DatabaseURL, "-X", "-q", "-A", "-t"}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // post creates a task. On a loaded machine Tasker can answer a creation with 500 although the task is there and runs: the

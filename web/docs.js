@@ -23,8 +23,10 @@ function el(tag, properties, ...children) {
 // follow resolves a reference; any other value is returned as it is.
 function follow(value) {
   for (let hops = 0; value && value.$ref && hops < 20; hops++) {
-    value = value.$ref.split("/").slice(1).reduce((v, part) => v && v[part.replace(/~1/g, "/").replace(/~0/g, "~")],
-      api);
+    value = value.$ref
+      .split("/")
+      .slice(1)
+      .reduce((v, part) => v && v[part.replace(/~1/g, "/").replace(/~0/g, "~")], api);
   }
   return value || {};
 }
@@ -32,7 +34,11 @@ function follow(value) {
 // prose renders paragraphs with `code` and **bold**.
 function prose(text) {
   const paragraphs = (text || "").split(/\n\s*\n/).filter((p) => p.trim());
-  return el("div", { className: "prose" }, paragraphs.map((p) => el("p", {}, inline(p))));
+  return el(
+    "div",
+    { className: "prose" },
+    paragraphs.map((p) => el("p", {}, inline(p))),
+  );
 }
 
 function inline(text) {
@@ -49,7 +55,8 @@ const jsonTokens = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null|[[\]{},:]|\
 // prettyJSON indents JSON and keeps numbers and strings as they are.
 function prettyJSON(text) {
   const out = [];
-  let depth = 0, tokens = text.match(jsonTokens) || [];
+  let depth = 0,
+    tokens = text.match(jsonTokens) || [];
   tokens = tokens.filter((t) => t.trim());
   const line = () => out.push(["", "\n" + "  ".repeat(depth)]);
   tokens.forEach((t, i) => {
@@ -112,8 +119,8 @@ function limits(s) {
   else if (s.minimum !== undefined) parts.push("from " + s.minimum);
   else if (s.maximum !== undefined) parts.push("up to " + s.maximum);
   if (s.maxLength !== undefined) parts.push(`up to ${s.maxLength} characters`);
-  if (s.default !== undefined && s.default !== null && s.default !== "") parts.push("default "
-    + JSON.stringify(s.default));
+  if (s.default !== undefined && s.default !== null && s.default !== "")
+    parts.push("default " + JSON.stringify(s.default));
   return parts.join(" · ");
 }
 
@@ -140,10 +147,18 @@ function schemaView(schema) {
   if (!tables.length) {
     return el("p", { className: "prose" }, kindOf(schema), limits(follow(schema)) && " · " + limits(follow(schema)));
   }
-  return el("div", {}, tables.map((s, i) => [
-    i > 0 ? el("h4", {}, "or") : null,
-    el("ul", { className: "schema" }, requiredFirst(s).map(([name, member]) => memberView(s, name, member))),
-  ]));
+  return el(
+    "div",
+    {},
+    tables.map((s, i) => [
+      i > 0 ? el("h4", {}, "or") : null,
+      el(
+        "ul",
+        { className: "schema" },
+        requiredFirst(s).map(([name, member]) => memberView(s, name, member)),
+      ),
+    ]),
+  );
 }
 
 function requiredFirst(s) {
@@ -155,7 +170,9 @@ function memberView(owner, name, member) {
   const s = follow(member);
   const about = described(member.description || s.description, s);
   const head = [
-    el("span", { className: "member" }, name), " ", el("span", { className: "kind" }, kindOf(member)),
+    el("span", { className: "member" }, name),
+    " ",
+    el("span", { className: "kind" }, kindOf(member)),
     (owner.required || []).includes(name) ? null : el("span", { className: "optional" }, " optional"),
     about ? el("span", { className: "about" }, " ", inline(about)) : null,
   ];
@@ -171,19 +188,27 @@ function examplesOf(media) {
   return Object.fromEntries(Object.entries(media.examples || {}).map(([name, e]) => [name, follow(e).value]));
 }
 
-function exampleText(value) { return typeof value === "string" ? value : JSON.stringify(value, null, 2); }
+function exampleText(value) {
+  return typeof value === "string" ? value : JSON.stringify(value, null, 2);
+}
 
 // operationView makes the card of an operation. Its content is made when it is
 // first opened.
 function operationView(op) {
-  const card = el("details", { className: "operation", id: op.operationId },
-    el("summary", {},
+  const card = el(
+    "details",
+    { className: "operation", id: op.operationId },
+    el(
+      "summary",
+      {},
       el("span", { className: "method " + op.method }, op.method.toUpperCase()),
       el("span", { className: "path" }, pathParts(op.path)),
       el("span", { className: "summary" }, op.summary),
       op["x-required-permission"]
         ? el("span", { className: "pill", title: "Required permission" }, op["x-required-permission"])
-        : el("span", { className: "pill public" }, op.security?.length ? "any caller" : "public")));
+        : el("span", { className: "pill public" }, op.security?.length ? "any caller" : "public"),
+    ),
+  );
   card.addEventListener("toggle", () => {
     if (!card.open) return;
     if (card.children.length < 2) card.append(insideOf(op));
@@ -208,56 +233,105 @@ function insideOf(op) {
 function parametersView(request) {
   const parameters = (request.op.parameters || []).map(follow);
   if (!parameters.length) return "";
-  const views = (headers) => parameters.filter((p) => (p.in === "header") === headers)
-    .map((p) => fieldView(request, p));
-  const plain = views(false), headers = views(true);
-  return el("section", {}, el("h3", {}, "Parameters"), el("div", { className: "fields" }, plain,
-    headers.length ? el("details", {}, el("summary", {}, plain.length ? "Headers" : "Headers only"), headers) : ""));
+  const views = (headers) =>
+    parameters.filter((p) => (p.in === "header") === headers).map((p) => fieldView(request, p));
+  const plain = views(false),
+    headers = views(true);
+  return el(
+    "section",
+    {},
+    el("h3", {}, "Parameters"),
+    el(
+      "div",
+      { className: "fields" },
+      plain,
+      headers.length ? el("details", {}, el("summary", {}, plain.length ? "Headers" : "Headers only"), headers) : "",
+    ),
+  );
 }
 
 function fieldView(request, p) {
-  const s = follow(p.schema), id = request.op.operationId + "-" + p.name;
-  const input = s.enum || s.type === "boolean"
-    ? el("select", { id }, ["", ...(s.enum || ["true", "false"])].map((v) => el("option", { value: v },
-      String(v) || "—")))
-    : el("input", { id, autocomplete: "off", spellcheck: false, placeholder: p.example === undefined ? ""
-      : String(p.example) });
+  const s = follow(p.schema),
+    id = request.op.operationId + "-" + p.name;
+  const input =
+    s.enum || s.type === "boolean"
+      ? el(
+          "select",
+          { id },
+          ["", ...(s.enum || ["true", "false"])].map((v) => el("option", { value: v }, String(v) || "—")),
+        )
+      : el("input", {
+          id,
+          autocomplete: "off",
+          spellcheck: false,
+          placeholder: p.example === undefined ? "" : String(p.example),
+        });
   if (p.required) input.required = true;
   const field = { ...p, input };
   request.fields.push(field);
-  input.addEventListener("input", () => { field.touched = true; request.changed(); });
+  input.addEventListener("input", () => {
+    field.touched = true;
+    request.changed();
+  });
   if (p.in === "path") {
     inputs.push({ field, changed: () => request.changed() });
     if (known[p.name]) input.value = known[p.name];
     else if (!/uuid/.test(p.name) && p.example !== undefined) input.value = p.example;
   }
-  return el("div", { className: "field" },
-    el("label", { htmlFor: id }, el("code", {}, p.name),
+  return el(
+    "div",
+    { className: "field" },
+    el(
+      "label",
+      { htmlFor: id },
+      el("code", {}, p.name),
       p.required ? el("span", { className: "needed", title: "required" }, " *") : "",
-      el("span", { className: "kind" }, [p.in, kindOf(p.schema)].join(" · "))),
-    input, el("p", { className: "about" }, inline(described(p.description, s))));
+      el("span", { className: "kind" }, [p.in, kindOf(p.schema)].join(" · ")),
+    ),
+    input,
+    el("p", { className: "about" }, inline(described(p.description, s))),
+  );
 }
 
 function bodyView(request) {
   if (!request.op.requestBody) return "";
-  const body = follow(request.op.requestBody), [type, media] = Object.entries(body.content)[0];
-  const examples = examplesOf(media), size = (name) => exampleText(examples[name]).length;
+  const body = follow(request.op.requestBody),
+    [type, media] = Object.entries(body.content)[0];
+  const examples = examplesOf(media),
+    size = (name) => exampleText(examples[name]).length;
   const names = Object.keys(examples).sort((a, b) => size(a) - size(b));
   if (!body.required) names.unshift("");
-  const id = request.op.operationId + "-body", example = (name) => (name ? exampleText(examples[name]) : "");
+  const id = request.op.operationId + "-body",
+    example = (name) => (name ? exampleText(examples[name]) : "");
   const text = el("textarea", { id, spellcheck: false, value: example(names[0]) });
   const problem = el("p", { className: "problem", role: "status" });
   text.rows = Math.min(Math.max(text.value.split("\n").length + 1, 4), 24);
   request.body = { type, text, problem, required: body.required };
   text.addEventListener("input", () => request.changed());
-  const pick = el("select", { "aria-label": "Example" }, names.map((n) => el("option", { value: n }, n || "no body")));
-  pick.addEventListener("change", () => { text.value = example(pick.value); request.changed(); });
+  const pick = el(
+    "select",
+    { "aria-label": "Example" },
+    names.map((n) => el("option", { value: n }, n || "no body")),
+  );
+  pick.addEventListener("change", () => {
+    text.value = example(pick.value);
+    request.changed();
+  });
   const schema = el("details", {}, el("summary", {}, "Schema"), schemaView(media.schema));
-  return el("section", {},
-    el("div", { className: "row" },
+  return el(
+    "section",
+    {},
+    el(
+      "div",
+      { className: "row" },
       el("h3", {}, el("label", { htmlFor: id }, "Body"), body.required ? "" : " (optional)"),
-      names.length > 1 ? pick : ""),
-    text, problem, body.description ? el("p", { className: "prose" }, inline(body.description)) : "", schema);
+      names.length > 1 ? pick : "",
+    ),
+    text,
+    problem,
+    body.description ? el("p", { className: "prose" }, inline(body.description)) : "",
+    schema,
+  );
 }
 
 // target builds path and query from the fields. A path parameter without a value
@@ -275,7 +349,8 @@ function target(request) {
 }
 
 function headersOf(request) {
-  const headers = request.fields.filter((f) => f.in === "header" && f.input.value.trim())
+  const headers = request.fields
+    .filter((f) => f.in === "header" && f.input.value.trim())
     .map((f) => [f.name, f.input.value.trim()]);
   if (hasBody(request)) headers.push(["Content-Type", request.body.type]);
   return headers;
@@ -295,8 +370,9 @@ const quoted = (text) => "'" + text.replace(/'/g, "'\\''") + "'";
 // instead of credentials, because commands end up in histories and chats.
 function curlOf(request) {
   const method = request.op.method.toUpperCase();
-  const parts = ["curl -sS" + (method === "GET" ? "" : " -X " + method) + " "
-    + quoted(location.origin + target(request))];
+  const parts = [
+    "curl -sS" + (method === "GET" ? "" : " -X " + method) + " " + quoted(location.origin + target(request)),
+  ];
   if (request.op.security && byId("token").value) parts.push('-H "Authorization: Bearer $STEPWELL_AUTH_TOKEN"');
   else if (request.op.security && byId("key").value) parts.push(`-H "${keyHeader()}: $STEPWELL_API_KEY"`);
   for (const [name, value] of headersOf(request)) parts.push("-H " + quoted(name + ": " + value));
@@ -317,8 +393,21 @@ function sendView(request) {
   request.changed();
   commands.push(request.changed);
   send.addEventListener("click", () => submit(request, send, place));
-  return [el("section", {}, el("div", { className: "row" }, el("h3", {}, "Request"),
-    copyButton(() => command.textContent), send), command), place];
+  return [
+    el(
+      "section",
+      {},
+      el(
+        "div",
+        { className: "row" },
+        el("h3", {}, "Request"),
+        copyButton(() => command.textContent),
+        send,
+      ),
+      command,
+    ),
+    place,
+  ];
 }
 
 const commands = []; // functions that rewrite the curl commands
@@ -332,7 +421,9 @@ function copyButton(text) {
     } catch {
       button.textContent = "Copying failed; select the text instead";
     }
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    setTimeout(() => {
+      button.textContent = "Copy";
+    }, 1500);
   });
   return button;
 }
@@ -360,21 +451,30 @@ function incomplete(request) {
 async function submit(request, send, place) {
   if (request.stop) return request.stop.abort();
   if (incomplete(request)) return;
-  const label = send.textContent, began = performance.now();
+  const label = send.textContent,
+    began = performance.now();
   request.stop = new AbortController();
   send.textContent = "Stop";
   try {
     const response = await fetch(target(request), {
-      method: request.op.method.toUpperCase(), headers: withCredential(new Headers(headersOf(request))),
-      body: hasBody(request) ? request.body.text.value : undefined, signal: request.stop.signal,
-      credentials: "omit", cache: "no-store", redirect: "follow",
+      method: request.op.method.toUpperCase(),
+      headers: withCredential(new Headers(headersOf(request))),
+      body: hasBody(request) ? request.body.text.value : undefined,
+      signal: request.stop.signal,
+      credentials: "omit",
+      cache: "no-store",
+      redirect: "follow",
     });
     if (typeOf(response).includes("event-stream")) await showStream(response, place);
     else place.replaceChildren(answerView(response, await response.text(), performance.now() - began));
   } catch (e) {
-    place.replaceChildren(failureView(e.name === "AbortError"
-      ? "You stopped the request before its response had arrived."
-      : "The request failed: " + e.message));
+    place.replaceChildren(
+      failureView(
+        e.name === "AbortError"
+          ? "You stopped the request before its response had arrived."
+          : "The request failed: " + e.message,
+      ),
+    );
   } finally {
     send.textContent = label;
     request.stop = null;
@@ -398,20 +498,35 @@ const gradeOf = (status) => (status < 400 ? "good" : status < 500 ? "warn" : "ba
 function answerView(response, text, took) {
   const isJSON = typeOf(response).includes("json");
   if (isJSON) learn(text);
-  return answerFrame(response, el("span", { className: "measure" },
-    `${Math.max(Math.round(took), 1)} ms · ${sizeText(text)}`),
-    () => text, text ? codeBlock(text, isJSON) : el("p", { className: "prose" }, "No body."));
+  return answerFrame(
+    response,
+    el("span", { className: "measure" }, `${Math.max(Math.round(took), 1)} ms · ${sizeText(text)}`),
+    () => text,
+    text ? codeBlock(text, isJSON) : el("p", { className: "prose" }, "No body."),
+  );
 }
 
 // answerFrame makes the card of a response around its body.
 function answerFrame(response, measure, text, body) {
   const headers = [...response.headers].map(([name, value]) => el("tr", {}, el("td", {}, name), el("td", {}, value)));
-  return el("div", { className: "answer " + gradeOf(response.status) },
-    el("div", { className: "row" }, el("span", { className: "status" }, `${response.status} ${response.statusText}`),
-      measure, copyButton(text)),
-    el("details", {}, el("summary", {}, `${headers.length} headers`),
-      el("table", { className: "headers" }, el("tbody", {}, headers))),
-    body);
+  return el(
+    "div",
+    { className: "answer " + gradeOf(response.status) },
+    el(
+      "div",
+      { className: "row" },
+      el("span", { className: "status" }, `${response.status} ${response.statusText}`),
+      measure,
+      copyButton(text),
+    ),
+    el(
+      "details",
+      {},
+      el("summary", {}, `${headers.length} headers`),
+      el("table", { className: "headers" }, el("tbody", {}, headers)),
+    ),
+    body,
+  );
 }
 
 const streamLimit = 100000; // characters of a stream that stay on the page
@@ -422,7 +537,9 @@ async function showStream(response, place) {
   const measure = el("span", { className: "measure", ariaLive: "off" }, "Streaming · 0 events");
   const pre = el("pre", { ariaLive: "off", tabIndex: 0 });
   place.replaceChildren(answerFrame(response, measure, () => pre.textContent, pre));
-  let rest = "", events = 0, end = "ended by the service";
+  let rest = "",
+    events = 0,
+    end = "ended by the service";
   const count = () => `${events} event${events === 1 ? "" : "s"}`;
   try {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -444,7 +561,8 @@ async function showStream(response, place) {
 // unless the reader has scrolled away from it.
 function appendStream(pre, text) {
   const following = pre.scrollHeight - pre.scrollTop - pre.clientHeight < 8;
-  const all = pre.textContent + text, surplus = all.length - streamLimit;
+  const all = pre.textContent + text,
+    surplus = all.length - streamLimit;
   pre.textContent = surplus > 0 ? all.slice(all.indexOf("\n\n", surplus) + 2) : all;
   if (following) pre.scrollTop = pre.scrollHeight;
 }
@@ -488,14 +606,25 @@ function find(value, name, depth) {
 }
 
 function responsesView(op) {
-  return el("section", {}, el("h3", {}, "Responses"),
-    Object.entries(op.responses).map(([code, r]) => responseView(code, follow(r))));
+  return el(
+    "section",
+    {},
+    el("h3", {}, "Responses"),
+    Object.entries(op.responses).map(([code, r]) => responseView(code, follow(r))),
+  );
 }
 
 function responseView(code, response) {
-  const row = el("details", { className: "response" },
-    el("summary", {}, el("span", { className: "code " + gradeOf(Number(code)) }, code),
-      el("span", {}, inline(response.description))));
+  const row = el(
+    "details",
+    { className: "response" },
+    el(
+      "summary",
+      {},
+      el("span", { className: "code " + gradeOf(Number(code)) }, code),
+      el("span", {}, inline(response.description)),
+    ),
+  );
   row.addEventListener("toggle", () => {
     if (row.open && row.children.length < 2) row.append(responseInside(response));
   });
@@ -504,15 +633,22 @@ function responseView(code, response) {
 
 function responseInside(response) {
   const headers = Object.entries(response.headers || {}).map(([name, h]) =>
-    el("tr", {}, el("td", {}, name), el("td", {}, inline(follow(h).description || ""))));
+    el("tr", {}, el("td", {}, name), el("td", {}, inline(follow(h).description || ""))),
+  );
   const bodies = Object.entries(response.content || {}).map(([type, media]) => [
-    el("h4", {}, type), schemaView(media.schema),
+    el("h4", {}, type),
+    schemaView(media.schema),
     Object.entries(examplesOf(media)).map(([name, value]) => [
       el("h4", {}, "Example" + (name === "example" || /^[A-Z]/.test(name) ? "" : ": " + name)),
-      codeBlock(exampleText(value), typeof value !== "string")]),
+      codeBlock(exampleText(value), typeof value !== "string"),
+    ]),
   ]);
-  return el("div", {}, bodies, headers.length
-    ? [el("h4", {}, "Headers"), el("table", { className: "headers" }, el("tbody", {}, headers))] : "");
+  return el(
+    "div",
+    {},
+    bodies,
+    headers.length ? [el("h4", {}, "Headers"), el("table", { className: "headers" }, el("tbody", {}, headers))] : "",
+  );
 }
 
 // readOperations returns the operations by tag, in the order of the document.
@@ -521,9 +657,12 @@ function readOperations() {
   for (const [path, item] of Object.entries(api.paths)) {
     for (const method of methods) if (item[method]) all.push({ ...item[method], path, method });
   }
-  api.pathParameters = all.flatMap((op) => (op.parameters || []).map(follow)).filter((p) => p.in === "path")
+  api.pathParameters = all
+    .flatMap((op) => (op.parameters || []).map(follow))
+    .filter((p) => p.in === "path")
     .map((p) => p.name);
-  return (api.tags || []).map((tag) => ({ ...tag, operations: all.filter((op) => (op.tags || [])[0] === tag.name) }))
+  return (api.tags || [])
+    .map((tag) => ({ ...tag, operations: all.filter((op) => (op.tags || [])[0] === tag.name) }))
     .filter((group) => group.operations.length);
 }
 
@@ -533,19 +672,39 @@ function show(groups) {
   byId("title").textContent = api.info.title;
   byId("version").textContent = api.info.version;
   byId("keyheader").textContent = keyHeader();
-  byId("intro").replaceChildren(el("h1", {}, api.info.summary || api.info.title), prose(api.info.description),
-    el("p", { className: "facts" }, `${operations.length} operations · `, el("code", {}, location.origin + base), " · ",
-      el("a", { href: base + "/api-docs/openapi.json" }, "openapi.json")));
+  byId("intro").replaceChildren(
+    el("h1", {}, api.info.summary || api.info.title),
+    prose(api.info.description),
+    el(
+      "p",
+      { className: "facts" },
+      `${operations.length} operations · `,
+      el("code", {}, location.origin + base),
+      " · ",
+      el("a", { href: base + "/api-docs/openapi.json" }, "openapi.json"),
+    ),
+  );
   for (const group of groups) {
-    group.section = el("section", { className: "group" }, el("h2", {}, group.name),
+    group.section = el(
+      "section",
+      { className: "group" },
+      el("h2", {}, group.name),
       el("p", {}, inline(group.description || "")),
-      group.operations.map(operationView));
+      group.operations.map(operationView),
+    );
     byId("operations").append(group.section);
     group.heading = el("h2", {}, group.name);
     for (const op of group.operations) {
-      op.link = el("a", { href: "#" + op.operationId, title: op.path },
-        el("span", { className: "method " + op.method }, op.method.toUpperCase()), op.summary);
-      op.link.addEventListener("click", (e) => { e.preventDefault(); open(op); });
+      op.link = el(
+        "a",
+        { href: "#" + op.operationId, title: op.path },
+        el("span", { className: "method " + op.method }, op.method.toUpperCase()),
+        op.summary,
+      );
+      op.link.addEventListener("click", (e) => {
+        e.preventDefault();
+        open(op);
+      });
     }
     byId("contents").append(group.heading, ...group.operations.map((op) => op.link));
   }
@@ -560,7 +719,8 @@ function filter(groups, none) {
   const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   for (const group of groups) {
     for (const op of group.operations) {
-      const text = [op.method, op.path, op.summary, op.operationId, op["x-required-permission"], group.name].join(" ")
+      const text = [op.method, op.path, op.summary, op.operationId, op["x-required-permission"], group.name]
+        .join(" ")
         .toLowerCase();
       op.card.hidden = op.link.hidden = !words.every((w) => text.includes(w));
     }
@@ -613,7 +773,8 @@ function begin() {
     theme = stored(themes[(themes.indexOf(theme) + 1) % themes.length]);
     setTheme(theme);
   });
-  const credentials = byId("credentials"), panel = byId("panel");
+  const credentials = byId("credentials"),
+    panel = byId("panel");
   credentials.addEventListener("click", () => {
     panel.hidden = !panel.hidden;
     credentials.setAttribute("aria-expanded", String(!panel.hidden));
@@ -625,7 +786,10 @@ function begin() {
   };
   byId("token").addEventListener("input", changed);
   byId("key").addEventListener("input", changed);
-  byId("forget").addEventListener("click", () => { byId("token").value = byId("key").value = ""; changed(); });
+  byId("forget").addEventListener("click", () => {
+    byId("token").value = byId("key").value = "";
+    changed();
+  });
   addEventListener("keydown", (e) => {
     const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName);
     if (e.key === "/" && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) {
@@ -647,8 +811,11 @@ async function load() {
   } catch (e) {
     const again = el("button", { type: "button" }, "Try again");
     again.addEventListener("click", () => location.reload());
-    byId("intro").replaceChildren(el("h1", {}, "The OpenAPI document could not be loaded"),
-      el("p", { role: "alert" }, e.message), again);
+    byId("intro").replaceChildren(
+      el("h1", {}, "The OpenAPI document could not be loaded"),
+      el("p", { role: "alert" }, e.message),
+      again,
+    );
   }
 }
 

@@ -63,14 +63,6 @@ func schemas() map[string]any {
 	return v.(map[string]any)
 }
 
-// Words returns the words of a schema that is an enumeration.
-func Words(schema string) (words []string) {
-	for _, word := range schemas()[schema].(map[string]any)["enum"].([]any) {
-		words = append(words, word.(string))
-	}
-	return words
-}
-
 // Answer is a complete response.
 type Answer struct {
 	Code    int

@@ -4,6 +4,7 @@ package wire
 // and an HTTP handler that waits.
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -257,4 +259,52 @@ func (h *HeldHandler) Await(t testing.TB) (key string) {
 		t.Fatal("the handler was not called")
 	}
 	return key
+}
+
+// ConfigFile returns a configuration file with a text.
+func ConfigFile(t testing.TB, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "stepwell.toml")
+	WriteFile(t, file, []byte(text))
+	return file
+}
+
+// ProgramEnv returns the environment of the test without settings of the program.
+func ProgramEnv() (env []string) {
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "STEPWELL_") {
+			env = append(env, v)
+		}
+	}
+	// With the race detector, a process would wait a second before it exits.
+	return append(env, "GORACE=atexit_sleep_ms=0")
+}
+
+// StartProcess runs a command until the test ends.
+func StartProcess(t testing.TB, env []string, command ...string) {
+	t.Helper()
+	process := exec.Command(Need(t, command[0]), command[1:]...)
+	process.Env = append(os.Environ(), append(env, "PYTHONDONTWRITEBYTECODE=1")...)
+	var said bytes.Buffer
+	process.Stdout, process.Stderr = &said, &said
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		process.Process.Kill()
+		process.Wait()
+		if t.Failed() {
+			t.Logf("%q said:\n%s", command, &said)
+		}
+	})
+}
+
+// ReceiveWithin receives a value, or gives up after a time.
+func ReceiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
+	select {
+	case v = <-c:
+		return v, true
+	case <-time.After(d):
+		return v, false
+	}
 }

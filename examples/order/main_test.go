@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"stepwell/stepwelltest"
+	"stepwell/packages/go/stepwelltest"
 )
 
 // TestMain runs the handlers in the test, and Stepwell beside it.

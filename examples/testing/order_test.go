@@ -3,7 +3,7 @@ package order
 import (
 	"testing"
 
-	"stepwell/stepwelltest"
+	"stepwell/packages/go/stepwelltest"
 )
 
 func TestDeclinedCardIsChargedAgainLater(t *testing.T) {

@@ -67,8 +67,8 @@ func build(flags []string) (program string, err error) {
 	return keep(dir, newest)
 }
 
-// keep names a program by its contents, so that a long test run never starts a newer one, and removes programs that
-// nobody has asked for within a day.
+// keep names a program by its contents, so that a long test run never starts a newer one, and removes programs of all
+// checkouts that nobody has asked for within a day.
 func keep(dir, newest string) (program string, err error) {
 	f, err := os.Open(newest)
 	if err != nil {
@@ -92,11 +92,13 @@ func keep(dir, newest string) (program string, err error) {
 	}
 	now := time.Now()
 	os.Chtimes(parent, now, now)
-	others, err := os.ReadDir(dir)
-	for _, other := range others {
-		if info, err := other.Info(); err == nil && info.IsDir() && now.Sub(info.ModTime()) > 24*time.Hour {
-			os.RemoveAll(filepath.Join(dir, other.Name()))
+	// Every build touches the directory of its checkout, because it has its temporary files in it.
+	checkouts, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), "*"))
+	programs, _ := filepath.Glob(filepath.Join(dir, "*"))
+	for _, old := range append(checkouts, programs...) {
+		if info, err := os.Stat(old); err == nil && info.IsDir() && now.Sub(info.ModTime()) > 24*time.Hour {
+			os.RemoveAll(old)
 		}
 	}
-	return program, err
+	return program, nil
 }

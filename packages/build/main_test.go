@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // inModule changes to a module whose program prints a line of source, an embedded file and a flag, with an empty cache of
@@ -93,6 +94,30 @@ func TestChangedLine(t *testing.T) {
 	write(t, "main.go", "package main\n\nfunc main() { nowhere() }\n")
 	if program, err := build(nil); err == nil || !strings.Contains(err.Error(), "undefined: nowhere") {
 		t.Errorf("got %q, %v; want what the compiler says", program, err)
+	}
+}
+
+// TestOldPrograms checks that programs go, of this checkout and of others, once nobody has asked for them within a day.
+func TestOldPrograms(t *testing.T) {
+	inModule(t)
+	first, _ := built(t)
+	write(t, "main.go", source("two"))
+	second, _ := built(t)
+	cache := filepath.Dir(filepath.Dir(filepath.Dir(second)))
+	other, young := filepath.Join(cache, "0123456789abcdef"), filepath.Join(cache, "fedcba9876543210")
+	for dir, age := range map[string]time.Duration{filepath.Dir(first): 25, other: 25, young: 23} {
+		os.MkdirAll(dir, 0o755)
+		write(t, filepath.Join(dir, "newest"), "a program")
+		then := time.Now().Add(-age * time.Hour)
+		if err := os.Chtimes(dir, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, _ := built(t)
+	for path, want := range map[string]bool{again: true, young: true, filepath.Dir(first): false, other: false} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s is there: %v; want %v", path, err == nil, want)
+		}
 	}
 }
 

@@ -3,17 +3,20 @@
 "use strict";
 const { execFileSync, spawn } = require("node:child_process");
 const { once } = require("node:events");
-const { accessSync, constants, existsSync, realpathSync, statSync } = require("node:fs");
+const { accessSync, constants, existsSync, fstatSync, mkdtempSync, openSync, readSync, realpathSync, rmSync, statSync } = require("node:fs");
+const { tmpdir } = require("node:os");
 const path = require("node:path");
 
-const serve = ["--fixture", "--quiet", "--log-level", "warn", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0",
-  "--print-ready", "--exit-with-parent"];
+const serve = ["--fixture", "--quiet", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--print-ready",
+  "--exit-with-parent"];
 const windows = process.platform === "win32";
-let service; // a promise of { program, url }
+let service; // a promise of { program, url, log }
+let untended; // shows the log of the latest test that does not say whether it fails
 const open = new Set(); // the sandboxes that are not deleted
 
 // fail ends a test with one line. The stack shows the test, not this file.
 function fail(message) {
+  untended?.();
   const error = new Error(message);
   error.stack = error.stack.split("\n").filter((line) => !line.includes(__filename)).join("\n");
   throw error;
@@ -72,16 +75,33 @@ function build(source, env) {
   }
 }
 
+// newLog opens a file for the log of Stepwell, which ends with its last user.
+function newLog() {
+  const dir = mkdtempSync(path.join(tmpdir(), "stepwell-")), file = openSync(path.join(dir, "log"), "a+");
+  try { rmSync(dir, { recursive: true }); } catch { /* Windows does not remove open files */ }
+  return file;
+}
+
+// tell shows what Stepwell has logged from a position in the file.
+function tell(file, from) {
+  const text = Buffer.alloc(fstatSync(file).size - from);
+  readSync(file, text, 0, text.length, from);
+  process.stderr.write(text);
+}
+
 async function launch(flags, variables) {
-  const env = { ...process.env, ...variables }, [file, ...args] = find(env);
-  const program = spawn(file, [...args, ...serve, ...flags], { stdio: ["pipe", "pipe", "inherit"], env });
-  const ended = once(program, "exit").then(() => fail(`${["stepwell", ...flags].join(" ")} did not start: its output says why`),
-    (e) => fail(`${file} does not run: ${e.message}`));
+  const env = { ...process.env, ...variables }, [file, ...args] = find(env), log = newLog();
+  const program = spawn(file, [...args, ...serve, ...flags], { stdio: ["pipe", "pipe", log], env });
+  const refused = () => {
+    tell(log, 0);
+    fail(`${["stepwell", ...flags].join(" ")} did not start: its output says why`);
+  };
+  const ended = once(program, "exit").then(refused, (e) => fail(`${file} does not run: ${e.message}`));
   ended.catch(() => {}); // once it serves, it may end
   const [ready] = await Promise.race([once(program.stdout, "data"), ended]);
   // This process ends when nothing else is left to do. That closes the program's standard input, which ends it.
   for (const handle of [program, program.stdin, program.stdout]) handle.unref();
-  return { program, url: JSON.parse(ready).orchestration_url };
+  return { program, log, url: JSON.parse(ready).orchestration_url };
 }
 
 // stop ends Stepwell with a file of tests. Its sandboxes go first, so that it has no work to warn about.
@@ -104,9 +124,14 @@ function start(flags = [], env = {}) {
 
 async function sandbox(t, options = {}) {
   if (!service) start();
-  const s = new Sandbox((await service).url + "/_stepwell/sandboxes");
+  const { url, log } = await service, s = new Sandbox(url + "/_stepwell/sandboxes"), end = t?.after ?? t?.onTestFinished;
+  const show = tell.bind(null, log, fstatSync(log).size);
   await s.open(options);
-  (t?.after ?? t?.onTestFinished)?.call(t, () => s.delete());
+  end?.call(t, () => {
+    if (t.passed === false || t.task?.result?.state === "fail") show();
+    return s.delete();
+  });
+  untended = end ? undefined : show;
   return s;
 }
 
@@ -141,11 +166,22 @@ class Sandbox {
 
   stub(step, ...outcomes) { return this.stubThen("last", step, ...outcomes); }
 
-  async stubThen(then, step, ...outcomes) { await this.control("stubs", { match: { step }, outcomes, then }); }
+  async stubThen(then, step, ...outcomes) {
+    for (const [i, outcome] of outcomes.entries()) {
+      try { JSON.stringify(outcome); } catch (e) { fail(`outcomes[${i}] of step ${step} is not JSON: ${e.message.split("\n")[0]}`); }
+    }
+    await this.control("stubs", { match: { step }, outcomes, then });
+  }
 
   async create(template, context = {}) {
     const [namespace, name] = template.split("/");
     return (await this.request("POST", "/v1/tasks", { namespace, name, context })).task_uuid;
+  }
+
+  async explore(template, context = {}, options = {}) {
+    const [namespace, name] = template.split("/");
+    const found = await this.control("explore", { namespace, name, context, ...options });
+    if (found.findings) fail("\n" + found.text);
   }
 
   async steps(task) {
@@ -168,8 +204,7 @@ class Sandbox {
 
   async status(task, want) {
     await this.control("wait-idle");
-    const got = (await this.request("GET", `/v1/tasks/${task}`)).status;
-    if (got !== want) fail(`the task is ${got}, not ${want}: ${await this.why(task)}`);
+    await this.control("verify", { task_uuid: task, status: want });
   }
 
   async why(task) { return (await this.request("GET", `/v1/tasks/${task}/explain`)).message; }

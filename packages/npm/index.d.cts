@@ -35,6 +35,8 @@ export interface Sandbox {
   stubThen(then: "last" | "handler" | "fail", step: string, ...outcomes: unknown[]): Promise<void>;
   /** Creates a task of the template "namespace/name", and returns its id. */
   create(template: string, context?: unknown): Promise<string>;
+  /** Runs a task with every fault of every step, and fails the test with the table if one does not end as it should. */
+  explore(template: string, context?: unknown, options?: { before?: string; check?: string; allow?: Record<string, string[]> }): Promise<void>;
   /** Waits until nothing runs, and returns the steps of a task. */
   steps(task: string): Promise<Step[]>;
   /** Waits until nothing runs, and returns a step of a task. */

@@ -1,4 +1,4 @@
-"""Puts the program into a wheel for one platform, where .ci/release-packages names both."""
+"""Puts the program into a wheel for one platform, where .ci/release names both."""
 from __future__ import annotations
 
 import os

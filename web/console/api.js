@@ -28,11 +28,8 @@ export class ApiError extends Error {
   constructor(status, error = {}, requestId = "") {
     super(error.message || `The service answered with status ${status}.`);
     this.status = status;
-    this.code = error.code || "";
     this.details = error.details || []; // [{field, message}]
-    this.field = this.details[0]?.field || "";
     this.requestId = error.request_id || requestId;
-    this.extra = error;
   }
 }
 
@@ -82,12 +79,14 @@ function credentialHeader() {
   return current.kind === "key" ? { [service.keyHeader]: current.value } : { Authorization: "Bearer " + current.value };
 }
 
-let caller = null, asked = null; // what the service says of the caller, and the request for it
+let caller = null,
+  asked = null; // what the service says of the caller, and the request for it
 
 // readCaller asks once for each credential what the caller may do.
 export async function readCaller() {
   if (!service.auth) return;
-  const request = (asked ||= get("/v1/auth/permissions").catch(() => null)), answer = await request;
+  const request = (asked ||= get("/v1/auth/permissions").catch(() => null)),
+    answer = await request;
   if (request !== asked) return; // another credential has come
   caller = answer;
   if (!answer) asked = null;
@@ -98,19 +97,20 @@ export const subject = () => caller?.subject;
 
 // can reports whether the caller has a permission, as far as the page knows. Whatever is not known is allowed, and the
 // answer will show it.
-export const can = (permission) => !service.auth || !denied.has(permission)
-  && (!caller || caller.permissions.includes(permission));
+export const can = (permission) =>
+  !service.auth || (!denied.has(permission) && (!caller || caller.permissions.includes(permission)));
 
 // parseJSON reads JSON. A number with more digits than a double holds stays as it is written, where the browser can
 // do that: JSON.stringify gives the same digits. Most texts have none, and are then read without a look at each
 // value.
 export function parseJSON(text) {
-  const long = (source) => String(Number(source)) !== source
-    && (source.replace(/\D/g, "").length > 15 || !Number.isFinite(Number(source)));
-  if (!JSON.rawJSON || !text.match(/-?\d[\d.]{15,}(e[-+]?\d+)?|-?[\d.]+e\+?\d{3,}/gi)?.some(long)) return JSON.parse(
-    text);
-  return JSON.parse(text, (key, value, { source }) => (typeof value === "number" && long(source) ? JSON.rawJSON(source)
-    : value));
+  const long = (source) =>
+    String(Number(source)) !== source && (source.replace(/\D/g, "").length > 15 || !Number.isFinite(Number(source)));
+  if (!JSON.rawJSON || !text.match(/-?\d[\d.]{15,}(e[-+]?\d+)?|-?[\d.]+e\+?\d{3,}/gi)?.some(long))
+    return JSON.parse(text);
+  return JSON.parse(text, (key, value, { source }) =>
+    typeof value === "number" && long(source) ? JSON.rawJSON(source) : value,
+  );
 }
 
 // Requests.
@@ -123,7 +123,11 @@ export async function request(method, path, body, { signal, headers } = {}) {
   let response, text;
   try {
     response = await fetch(root + path, {
-      method, headers: sent, signal, credentials: "same-origin", cache: "no-store",
+      method,
+      headers: sent,
+      signal,
+      credentials: "same-origin",
+      cache: "no-store",
       body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body),
     });
     text = await response.text();
@@ -133,7 +137,7 @@ export async function request(method, path, body, { signal, headers } = {}) {
   }
   if (response.status === 503) readStore();
   if (!response.ok) throw refusal(response, text);
-  if (response.headers.get("Content-Type") ?.startsWith("text/plain")) text = text.trim().split("\n").pop();
+  if (response.headers.get("Content-Type")?.startsWith("text/plain")) text = text.trim().split("\n").pop();
   return text ? parseJSON(text) : null;
 }
 
@@ -154,14 +158,20 @@ function refusal(response, text) {
 export async function lines(path, body, onLine, signal) {
   const headers = { ...credentialHeader(), "Content-Type": "application/json" };
   try {
-    const response = await fetch(root + path, { method: "POST", headers, body: JSON.stringify(body), signal,
-      credentials: "same-origin" });
+    const response = await fetch(root + path, {
+      method: "POST",
+      headers,
+      body: JSON.stringify(body),
+      signal,
+      credentials: "same-origin",
+    });
     if (!response.ok) throw refusal(response, await response.text());
-    let rest = "", last = null;
+    let rest = "",
+      last = null;
     for await (const text of response.body.pipeThrough(new TextDecoderStream())) {
       const whole = (rest + text).split("\n");
       rest = whole.pop();
-      for (const line of whole) onLine(last = JSON.parse(line));
+      for (const line of whole) onLine((last = JSON.parse(line)));
     }
     if (last?.finished === undefined) throw new Error("cut off");
     return last;
@@ -171,32 +181,17 @@ export async function lines(path, body, onLine, signal) {
   }
 }
 
-// reads are the paths that the page has read, for commands to copy.
-export const reads = new Set();
-
-export function get(path, options) {
-  reads.add(path);
-  return request("GET", path, undefined, options);
-}
+export const get = (path, options) => request("GET", path, undefined, options);
 export const post = (path, body = {}, options) => request("POST", path, body, options);
 export const patch = (path, body, options) => request("PATCH", path, body, options);
 export const del = (path, options) => request("DELETE", path, undefined, options);
 
 // getOptional is get, but null for what the caller may not see or what does not exist.
-export const getOptional = (path, options) => get(path, options).catch((error) => {
-  if (error.status !== 403 && error.status !== 404) throw error;
-  return null;
-});
-
-// several resolves to so many elements of a list, read in answers of at most size.
-export async function several(path, params, count, size, signal) {
-  const all = [];
-  for (let page; all.length < count && (!page || page.length === size);) {
-    const part = { ...params, offset: all.length || "", limit: Math.min(count - all.length, size) };
-    all.push(...(page = await get(path + query(part), { signal })));
-  }
-  return all;
-}
+export const getOptional = (path, options) =>
+  get(path, options).catch((error) => {
+    if (error.status !== 403 && error.status !== 404) throw error;
+    return null;
+  });
 
 // What is not current.
 
@@ -216,7 +211,13 @@ const retryPause = 5000; // after a failure that may pass
 // milliseconds after the last one, or ten times as long as that took. It says when the part is cut off, and tries
 // again; after a refusal, once there is another credential or the person asks for it ("again").
 export function reader(signal, read, pause) {
-  let timer, reading = false, wanted = false, failed = null, ended = 0, took = 0, current = Date.now();
+  let timer,
+    reading = false,
+    wanted = false,
+    failed = null,
+    ended = 0,
+    took = 0,
+    current = Date.now();
   const soon = (wait = Math.max(ended + Math.max(pause, 10 * took) - Date.now(), 100)) => {
     if (reading) wanted = true;
     else if (!signal.aborted) timer ??= setTimeout(run, wait);
@@ -238,8 +239,8 @@ export function reader(signal, read, pause) {
     if (failed && failed.status !== 401 && failed.status !== 403) soon(retryPause);
     else if (wanted) soon();
   };
-  for (const name of ["credential", "again"]) signals.addEventListener(name, () => (failed || reading) && soon(0),
-    { signal });
+  for (const name of ["credential", "again"])
+    signals.addEventListener(name, () => (failed || reading) && soon(0), { signal });
   signal.addEventListener("abort", () => {
     clearTimeout(timer);
     cutOff(run, null);
@@ -309,7 +310,8 @@ let looksAgain;
 // The event stream.
 
 const silence = 40_000; // longer than the service is ever silent, in milliseconds
-const firstPause = 500, longestPause = 10_000;
+const firstPause = 500,
+  longestPause = 10_000;
 
 // events follows the event stream, filtered by {task_uuid, namespace}. It calls onEvent with
 // each event ({type: "task" or "step", …}), and onState with:
@@ -367,8 +369,8 @@ async function follow(stream) {
         continue;
       }
       failures = stream.pause === firstPause ? 1 : failures + 1;
-      if (failures > 1 || error?.status === 401) cutOff(stream,
-        error ?? new ApiError(0, { message: "The connection to the service was lost." }), stream.heard);
+      if (failures > 1 || error?.status === 401)
+        cutOff(stream, error ?? new ApiError(0, { message: "The connection to the service was lost." }), stream.heard);
       stream.state(error?.status === 401 ? "denied" : "lost");
       await sleep(stream, error?.status === 401 ? 1e9 : stream.pause * (0.75 + Math.random() / 2));
       stream.pause = Math.min(stream.pause * 2, longestPause);
@@ -378,15 +380,18 @@ async function follow(stream) {
 
 // poll says for half a minute what to read again. After that, the caller may be allowed to follow the stream.
 async function poll(stream) {
-  for (let n = 0; n < 15 && !stream.ended && !stream.renewed; n++,
-    await sleep(stream, 2000)) if (!document.hidden) stream.state("poll");
+  for (let n = 0; n < 15 && !stream.ended && !stream.renewed; n++, await sleep(stream, 2000))
+    if (!document.hidden) stream.state("poll");
 }
 
 // sleep waits, or until the tab is shown or the stream is ended.
 function sleep(stream, ms) {
   return new Promise((done) => {
     const timer = setTimeout(done, Math.min(ms, 2 ** 31 - 1));
-    stream.wake = () => { clearTimeout(timer); done(); };
+    stream.wake = () => {
+      clearTimeout(timer);
+      done();
+    };
   });
 }
 
@@ -395,18 +400,28 @@ const held = {}; // instead of an error: nothing has come through a connection
 // readStream reads one connection to its end. It returns an ApiError for a refusal. As long as nothing comes, perhaps
 // because a proxy collects what should go on at once, it says what to read again.
 async function readStream(stream) {
-  let first = true, waited = false;
-  const late = setInterval(() => { waited = true; stream.state("poll"); }, 2000);
+  let first = true,
+    waited = false;
+  const late = setInterval(() => {
+    waited = true;
+    stream.state("poll");
+  }, 2000);
   const abort = (stream.abort = new AbortController());
-  const began = Date.now(), watch =
-    setInterval(() => { if (Date.now() - Math.max(began, stream.heard) > silence) abort.abort(); }, 5000);
+  const began = Date.now(),
+    watch = setInterval(() => {
+      if (Date.now() - Math.max(began, stream.heard) > silence) abort.abort();
+    }, 5000);
   try {
     const headers = { ...credentialHeader(), Accept: "text/event-stream" };
     if (stream.lastId) headers["Last-Event-ID"] = stream.lastId;
-    const response = await fetch(root + "/v1/events" + query(stream.filter),
-      { headers, signal: abort.signal, cache: "no-store" });
+    const response = await fetch(root + "/v1/events" + query(stream.filter), {
+      headers,
+      signal: abort.signal,
+      cache: "no-store",
+    });
     if (!response.ok) return refusal(response, await response.text());
-    const parse = parser(stream), decoder = new TextDecoder();
+    const parse = parser(stream),
+      decoder = new TextDecoder();
     for (const reader = response.body.getReader(); ;) {
       const { value, done } = await reader.read();
       if (done) return null;
@@ -426,7 +441,10 @@ async function readStream(stream) {
 
 // parser returns a function that takes the text of a stream piece by piece.
 function parser(stream) {
-  let rest = "", type = "", data = "", id = "";
+  let rest = "",
+    type = "",
+    data = "",
+    id = "";
   return (text) => {
     const lines = (rest + text).split("\n");
     rest = lines.pop();

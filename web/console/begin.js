@@ -8,17 +8,27 @@ try {
 }
 const files = ["main.js", "api.js", "ui.js", "patch.js"];
 if (/\/(console|tasks)\/?$/.test(location.pathname)) files.push("tasks.js"); // the first page that most people open
-const say = (text) => { document.querySelector(".loading").textContent = text; };
+const say = (text) => {
+  document.querySelector(".loading")?.replaceChildren(text); // main.js replaces it once it shows a page
+};
 const begin = () => {
   if (!CSS.supports("color", "light-dark(red, red)") || !Map.groupBy || !Set.prototype.union) {
-    return say("This browser is too old for the console, which needs Chrome or Edge 123, Firefox 127 or Safari " +
-      "17.5, or a later one.");
+    return say(
+      "This browser is too old for the console, which needs Chrome or Edge 123, Firefox 127 or Safari " +
+        "17.5, or a later one.",
+    );
   }
-  for (const file of files) import("./" + file)
-    .catch((e) => say(`The console cannot be loaded: ${e.message}. Is the service running? Load the page again.`));
+  for (const file of files)
+    import("./" + file).catch((e) =>
+      say(`The console cannot be loaded: ${e.message}. Is the service running? Load the page again.`),
+    );
 };
-if (document.hidden) begin(); // nothing is drawn in a tab that is not shown
+if (document.hidden)
+  begin(); // nothing is drawn in a tab that is not shown
 else {
   setTimeout(begin, 1000); // for browsers that do not tell when they have drawn; a module is loaded once
-  new PerformanceObserver((_, watch) => { watch.disconnect(); begin(); }).observe({ type: "paint", buffered: true });
+  new PerformanceObserver((_, watch) => {
+    watch.disconnect();
+    begin();
+  }).observe({ type: "paint", buffered: true });
 }

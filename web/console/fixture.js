@@ -1,34 +1,59 @@
-// Fixture mode: the virtual clock and what is due, stubs, requests, sandboxes, reset.
+// Fixture mode: the virtual clock and what is due, stubs, requests, reset.
 
 import * as api from "./api.js";
-import { button, confirmForm, copyButton, dialog, duration, empty, field, fill, h, instant, link, number, plural,
-  problem, readJSON, select, state, table, tabs, toast, when } from "./ui.js";
+import {
+  button,
+  clip,
+  confirmForm,
+  dialog,
+  duration,
+  empty,
+  fill,
+  h,
+  instant,
+  link,
+  number,
+  plural,
+  problem,
+  state,
+  table,
+  tabs,
+  toast,
+  when,
+} from "./ui.js";
 import { jsonTree } from "./values.js";
 
 const base = "/_stepwell/";
 
 export async function show(root, { query, signal, remember, renew }) {
   if (!api.service.fixture) {
-    return fill(root, h("h1", "Fixture mode"),
-      empty("Fixture mode is off", "Start the service with --fixture, and tests control its clock and script its " +
-        "steps."));
+    return fill(
+      root,
+      h("h1", "Fixture mode"),
+      empty(
+        "Fixture mode is off",
+        "Start the service with --fixture, and tests control its clock and script its " + "steps.",
+      ),
+    );
   }
   const clock = new Clock(signal);
   await clock.load();
-  const from = origin(query.get("from"));
   renew(clock.soon);
-  fill(root, h("div.row", h("h1", "Fixture mode"),
-    from && h("a", { href: from + "/console/fixture", class: "button quiet" }, "Back to the main service"),
-    button("Reset …", () => reset(clock))), clock.element,
-    tabs("Fixture", { Stubs: () => section(stubs, signal), Requests: () => section(requests, signal),
-      Sandboxes: () => section(sandboxes, signal) },
-      query.get("tab") || "Stubs", (name) => remember(api.query({ tab: name === "Stubs" ? "" : name, from }))));
-}
-
-// origin returns the origin of an address on this host.
-function origin(text) {
-  const url = URL.canParse(text || "") && new URL(text);
-  return url && url.protocol.startsWith("http") && url.hostname === location.hostname ? url.origin : "";
+  fill(
+    root,
+    h(
+      "div.row",
+      h("h1", "Fixture mode"),
+      button("Reset …", () => reset(clock)),
+    ),
+    clock.element,
+    tabs(
+      "Fixture",
+      { Stubs: () => section(stubs, signal), Requests: () => section(requests, signal) },
+      query.get("tab") || "Stubs",
+      (name) => remember(name === "Stubs" ? "" : "tab=" + name),
+    ),
+  );
 }
 
 // section makes the content of a tab, which fill(place, again) fills.
@@ -55,8 +80,13 @@ class Clock {
     this.element = h("section.card.view", { "aria-label": "Clock" }, this.head, this.actions, this.due);
     this.soon = api.reader(signal, () => this.load(), 300);
     const tick = setInterval(() => this.tick(), 250);
-    const stop = api.events({}, this.soon, (state) => { if (state === "open" || state === "gap") this.soon(); });
-    signal.addEventListener("abort", () => { clearInterval(tick); stop(); });
+    const stop = api.events({}, this.soon, (state) => {
+      if (state === "open" || state === "gap") this.soon();
+    });
+    signal.addEventListener("abort", () => {
+      clearInterval(tick);
+      stop();
+    });
   }
 
   async load() {
@@ -76,45 +106,69 @@ class Clock {
   }
 
   show(answer) {
-    const modes = { real: ["Real time", "Time is real. Tests may freeze and move it."],
+    const modes = {
+      real: ["Real time", "Time is real. Tests may freeze and move it."],
       frozen: ["Frozen", "Time is virtual and stands still until somebody moves it."],
-      auto: ["Automatic", "Time is virtual and jumps to the next timer whenever nothing runs."] };
+      auto: ["Automatic", "Time is virtual and jumps to the next timer whenever nothing runs."],
+    };
     const [word, about] = modes[answer.mode];
     this.until = answer.next_timer && instant(answer.next_timer);
-    fill(this.head, h("div.grow", h("p.time"), h("p.soft", about)),
-      h("span", { class: "state " + (answer.mode === "real" ? "idle" : "wait") }, word));
+    fill(
+      this.head,
+      h("div.grow", h("p.time"), h("p.soft", about)),
+      h("span", { class: "state " + (answer.mode === "real" ? "idle" : "wait") }, word),
+    );
     fill(this.actions, this.buttons(answer));
-    fill(this.due, h("h2", "Due next"), answer.next_timer
-      ? h("p", h("strong.until"), h("span.soft", ", at " + when(answer.next_timer)))
-      : h("p.soft", "Nothing: no retry, lease or delay is pending."));
+    fill(
+      this.due,
+      h("h2", "Due next"),
+      answer.next_timer
+        ? h("p", h("strong.until"), h("span.soft", ", at " + when(answer.next_timer)))
+        : h("p.soft", "Nothing: no retry, lease or delay is pending."),
+    );
     this.tick();
   }
 
   tick() {
-    const write = (selector, text) => { for (const e of this.element.querySelectorAll(selector)) if (
-      e.textContent !== text) e.textContent = text; };
+    const write = (selector, text) => {
+      for (const e of this.element.querySelectorAll(selector)) if (e.textContent !== text) e.textContent = text;
+    };
     write(".time", when(new Date(api.now()).toISOString()));
     if (this.until) write(".until", "in " + duration(Math.max(this.until - api.now(), 0)));
   }
 
   buttons({ mode, next_timer: next }) {
     const act = (label, body, kind, props) => button(label, () => this.post(body), kind, props);
-    const advance = (e) => { e.preventDefault(); this.post({ advance: e.currentTarget.querySelector("input").value });
-      };
-    return [mode === "frozen" ? act("Resume real time", { resume: true }) : act("Freeze", { freeze: true }, "primary"),
-      h("form.row", { onsubmit: advance }, h("input", { value: "1m", "aria-label": "Advance by", class: "short" }),
-        h("button.quiet", "Advance")),
+    const advance = (e) => {
+      e.preventDefault();
+      this.post({ advance: e.currentTarget.querySelector("input").value });
+    };
+    return [
+      mode === "frozen" ? act("Resume real time", { resume: true }) : act("Freeze", { freeze: true }, "primary"),
+      h(
+        "form.row",
+        { onsubmit: advance },
+        h("input", { value: "1m", "aria-label": "Advance by", class: "short" }),
+        h("button.quiet", "Advance"),
+      ),
       act("To the next timer", { advance_to_next: true }, "quiet", { disabled: !next }),
-      mode === "auto" ? act("Resume real time", { resume: true }) : act("Automatic", { auto: true })];
+      mode === "auto" ? act("Resume real time", { resume: true }) : act("Automatic", { auto: true }),
+    ];
   }
 }
 
 async function reset(clock) {
   await confirmForm({
-    heading: "Reset the service", action: "Reset", danger: true,
-    about: "All tasks, stubs, recorded requests and templates added at run time are dropped, and the clock starts " +
+    heading: "Reset the service",
+    action: "Reset",
+    danger: true,
+    about:
+      "All tasks, stubs, recorded requests and templates added at run time are dropped, and the clock starts " +
       "afresh. Sandboxes stay. This cannot be undone.",
-    commands: () => [["curl", api.curl("POST", base + "reset")], ["Command line", api.cli("fixture", "reset")]],
+    commands: () => [
+      ["curl", api.curl("POST", base + "reset")],
+      ["Command line", api.cli("fixture", "reset")],
+    ],
     submit: async () => {
       await api.request("POST", base + "reset");
       toast("The service is reset.");
@@ -125,107 +179,101 @@ async function reset(clock) {
 
 // Stubs.
 
-const example = { match: { namespace: "demo", name: "approval", step: "approve" },
-  outcomes: [{ delay: "2s", result: { approved: true } }], then: "last" };
-
 async function stubs(place, again) {
   const { stubs: list } = await api.get(base + "stubs");
-  const remove = (path, label, text, name) => button(label,
-    async () => { await api.del(base + path); toast(text); await again(); }, "quiet small",
-    { "aria-label": name || label });
-  const add = button("Add a stub …", () => addStub(again), "primary small");
-  if (!list.length) return fill(place,
-    empty("No stubs", "A stub replaces the handler of the steps that it matches, and gives outcomes that you " +
-      "write: results, errors, delays, lost attempts.", add));
-  fill(place, h("div.row.end", remove("stubs", "Remove all", "All stubs are removed."), add),
-    table("Stubs, the first that matches decides", ["Stub", ["Matches", "wide-cell"], ["Outcomes", "wide-cell"], "Then",
-      ["Uses", "num"], ["", "num"]], list.map((s) => [h("code", s.id), matchText(s.match),
-      h("ol.plain", s.outcomes.slice(0, 5).map((o) => h("li", h("code", clip(JSON.stringify(o))))),
-        s.outcomes.length > 5 && h("li.soft", `${s.outcomes.length - 5} more`)),
-      { last: "repeats the last", handler: "runs the handler", fail: "fails" }[s.then] || s.then, number(s.uses),
-        remove("stubs/" + s.id, "Remove", `${s.id} is removed.`, "Remove " + s.id)])));
+  fill(
+    place,
+    h("div.row.end", button("Refresh", again, "quiet small")),
+    list.length
+      ? table(
+          "Stubs, the first that matches decides",
+          ["Stub", ["Matches", "wide-cell"], ["Outcomes", "wide-cell"], "Then", ["Uses", "num"]],
+          list.map((s) => [
+            h("code", s.id),
+            matchText(s.match),
+            h(
+              "ol.plain",
+              s.outcomes.slice(0, 5).map((o) => h("li", clip(JSON.stringify(o), "code"))),
+              s.outcomes.length > 5 && h("li.soft", `${s.outcomes.length - 5} more`),
+            ),
+            { last: "repeats the last", handler: "runs the handler", fail: "fails" }[s.then] || s.then,
+            number(s.uses),
+          ]),
+        )
+      : empty(
+          "No stubs",
+          "A stub replaces the handler of the steps that it matches, and gives outcomes that you " +
+            "write: results, errors, delays, lost attempts.",
+        ),
+  );
 }
 
-const matchText = (match) => (Object.keys(match).length ? h("span.chips", Object.entries(match).map(([name, v]) =>
-  h("span.tag", `${name}: ${typeof v === "object" ? clip(JSON.stringify(v)) : v}`))) : "every attempt");
-
-const clip = (text) => (text.length > 90 ? text.slice(0, 89) + "…" : text);
-
-const addStub = (again) => jsonForm("Add a stub",
-  "The steps to match, and the outcomes of their attempts, one after the other.", example, "Add", "stubs",
-  (text) => ["fixture", "stub", "add", text], again);
-
-// jsonForm asks for a JSON text and posts it.
-async function jsonForm(heading, about, value, action, path, words, again) {
-  const input = h("textarea", { rows: 12, spellcheck: "false", value: JSON.stringify(value, null, 2) });
-  const done = await confirmForm({ heading, about, action, fields: [field("JSON", input)],
-    commands: () => {
-      const given = readJSON(input) ?? {};
-      return [["curl", api.curl("POST", base + path, given)],
-        ["Command line", api.cli(...words(JSON.stringify(given)))]];
-    },
-    submit: async () => {
-      if (readJSON(input) === undefined) throw new api.ApiError(422, { message: "This is not valid JSON." });
-      return api.post(base + path, input.value);
-    } });
-  if (done) await again();
-}
+const matchText = (match) =>
+  Object.keys(match).length
+    ? h(
+        "span.chips",
+        Object.entries(match).map(([name, v]) =>
+          h("span.tag", `${name}: ${typeof v === "object" ? JSON.stringify(v) : v}`),
+        ),
+      )
+    : "every attempt";
 
 // Requests and handler calls.
 
 async function requests(place, again) {
-  const kind = select([["", "Requests and handler calls"], ["request", "Requests"], ["handler", "Handler calls"]],
-    place.dataset.kind ?? "",
-    (value) => { place.dataset.kind = value; again(); }, { "aria-label": "Kind", class: "auto" });
-  const { entries: all, total } = await api.get(base + "requests" + api.query({ kind: kind.value, limit: 200 }));
+  const { entries: all, total } = await api.get(base + "requests?limit=200");
   const entries = all.filter((e) => !e.path?.startsWith("/console"));
-  const clear = button("Clear", async () => { await api.del(base + "requests"); await again(); }, "quiet small");
-  const bar = h("div.row", kind, h("span.soft.grow", `${number(entries.length)} of ${number(total)}, the newest first`),
-    button("Refresh", again, "quiet small"), clear);
-  if (!entries.length) return fill(place, bar,
-    empty("Nothing was recorded", "Requests to the API and calls of handlers appear here."));
-  fill(place, bar, table("Requests", ["At", ["What", "wide-cell"], "Outcome", ["", "num"]],
-    entries.reverse().map((e) => [h("span.mono", e.at.slice(11, 23)), what(e), outcome(e),
-    button("Show", () => dialog(e.kind === "handler" ? "Handler call" : "Request",
-      jsonTree(e, { open: 3, label: "Entry" })), "quiet small", { "aria-label": "Show entry " + e.id })])));
+  const clear = button(
+    "Clear",
+    async () => {
+      await api.del(base + "requests");
+      await again();
+    },
+    "quiet small",
+  );
+  const bar = h(
+    "div.row",
+    h("span.soft.grow", `${number(entries.length)} of ${number(total)}, the newest first`),
+    button("Refresh", again, "quiet small"),
+    clear,
+  );
+  if (!entries.length)
+    return fill(place, bar, empty("Nothing was recorded", "Requests to the API and calls of handlers appear here."));
+  fill(
+    place,
+    bar,
+    table(
+      "Requests",
+      ["At", ["What", "wide-cell"], "Outcome", ["", "num"]],
+      entries
+        .reverse()
+        .map((e) => [
+          h("span.mono", e.at.slice(11, 23)),
+          what(e),
+          outcome(e),
+          button(
+            "Show",
+            () => dialog(e.kind === "handler" ? "Handler call" : "Request", jsonTree(e, { open: 3, label: "Entry" })),
+            "quiet small",
+            { "aria-label": "Show entry " + e.id },
+          ),
+        ]),
+    ),
+  );
 }
 
-const what = (e) => (e.kind === "request" ? [h("code", `${e.method} ${e.path}${e.query ? "?" + e.query : ""}`)]
-  : [link("/tasks/" + e.task_uuid, `${e.namespace}/${e.name}`, { class: "strong" }),
-    ` · ${e.step}, attempt ${e.attempt} `, e.stubbed && h("span.tag", e.stub)]);
+const what = (e) =>
+  e.kind === "request"
+    ? [h("code", `${e.method} ${e.path}${e.query ? "?" + e.query : ""}`)]
+    : [
+        link("/tasks/" + e.task_uuid, `${e.namespace}/${e.name}`, { class: "strong" }),
+        ` · ${e.step}, attempt ${e.attempt} `,
+        e.stubbed && h("span.tag", e.stub),
+      ];
 
-const outcome = (e) => (e.kind === "request" ? h("span", { class: e.status >= 400 ? "bad-text" : "" }, e.status)
-  : e.outcome ? state(e.outcome.success ? "complete" : "error") : state("in_progress"));
-
-// Sandboxes.
-
-async function sandboxes(place, again) {
-  const { sandboxes: list } = await api.get(base + "sandboxes");
-  const inside = Boolean(origin(new URLSearchParams(location.search).get("from")));
-  const add = button("Create a sandbox …", () => addSandbox(again), "primary small");
-  const remove = (s) => button("Delete", async () => { await api.del(base + "sandboxes/" + s.name);
-    toast(`${s.name} is deleted.`); await again(); }, "quiet small", { "aria-label": "Delete " + s.name });
-  if (inside) return fill(place, empty("This is a sandbox", "Sandboxes are created by the main service."));
-  if (!list.length) return fill(place,
-    empty("No sandboxes", "A sandbox is an isolated copy of the service with tasks, a clock and stubs of its own, " +
-      "such as for one of many tests.", add));
-  fill(place, h("div.row.end", button("Refresh", again, "quiet small"), add),
-    table("Sandboxes", ["Sandbox", ["Address", "wide-cell"], ["", "num"]], list.map((s) => [
-    s.orchestration_url ? h("a.strong",
-      { href: `${s.orchestration_url}/console/fixture?from=${encodeURIComponent(location.origin)}` }, s.name) : s.name,
-    h("span.row", h("code", s.orchestration_url), copyButton(() => s.orchestration_url)), remove(s)])));
-}
-
-async function addSandbox(again) {
-  const name = h("input", { placeholder: "sandbox-1", pattern: "[a-z0-9\\-]{1,63}" }), seed = h("input");
-  const body = () => ({ ...(name.value && { name: name.value }),
-    ...(seed.value && { deterministic_ids: seed.value }) });
-  const made = await confirmForm({ heading: "Create a sandbox",
-    about: "It begins without tasks, with the templates and the configuration of this service, on ports of its own.",
-    action: "Create",
-    fields: [field("Name", name, "Letters a to z, digits and hyphens. Optional."),
-      field("Seed of ids", seed, "With one, the same requests give the same ids and times. Optional.")],
-    commands: () => [["curl", api.curl("POST", base + "sandboxes", body())]],
-      submit: () => api.post(base + "sandboxes", body()) });
-  if (made) await again();
-}
+const outcome = (e) =>
+  e.kind === "request"
+    ? h("span", { class: e.status >= 400 ? "bad-text" : "" }, e.status)
+    : e.outcome
+      ? state(e.outcome.success ? "complete" : "error")
+      : state("in_progress");

@@ -2,9 +2,22 @@
 // colours, keys and the notes that concern all pages.
 
 import * as api from "./api.js";
-import { openFind } from "./find.js";
-import { button, choice, command, dialog, empty, fill, h, link, loading, problem, signIn, timeOfDay,
-  visible, when } from "./ui.js";
+import {
+  button,
+  choice,
+  dialog,
+  empty,
+  fill,
+  h,
+  link,
+  loading,
+  onCredential,
+  problem,
+  signIn,
+  timeOfDay,
+  visible,
+  when,
+} from "./ui.js";
 
 // routes lists the pages: path below /console, module, title. A page's module exports show(root, {path, params,
 // query, go, signal, title, keys, remember, renew, kept}), which fills root and ends what it started when signal
@@ -25,6 +38,7 @@ const routes = [
   ["/audit", "audit.js", "Audit"],
   ["/analytics", "analytics.js", "Analytics"],
   ["/service", "service.js", "Service"],
+  ["/subscribers/:name", "service.js", "Subscriber"],
   ["/fixture", "fixture.js", "Fixture"],
 ];
 
@@ -39,12 +53,15 @@ let pageKeys = {}; // keys of the page: {key: [what it does, function]}
 function find(path) {
   const parts = path.split("/");
   for (const [pattern, module, title] of routes) {
-    const names = pattern.split("/"), params = {};
-    const fits = names.length === parts.length && names.every((name, i) => {
-      if (!name.startsWith(":")) return name === parts[i];
-      params[name.slice(1)] = decodeURIComponent(parts[i]);
-      return parts[i] !== "";
-    });
+    const names = pattern.split("/"),
+      params = {};
+    const fits =
+      names.length === parts.length &&
+      names.every((name, i) => {
+        if (!name.startsWith(":")) return name === parts[i];
+        params[name.slice(1)] = decodeURIComponent(parts[i]);
+        return parts[i] !== "";
+      });
     if (fits) return { module, title, params };
   }
   return null;
@@ -54,23 +71,37 @@ const currentPath = () => location.pathname.slice(home.length).replace(/\/$/, ""
 
 // go shows the page with a path below /console; with replace, it takes the place of the present
 // one in the history.
-/** @type {(path: string, options?: {replace?: boolean}) => void} */
+/** @type {(path: string, options?: {replace?: boolean}) => Promise<void>} */
 function go(path, { replace } = {}) {
   keep();
-  history[replace ? "replaceState" : "pushState"](replace ? history.state : null, "",
-    home + (path === "/" ? "" : path));
+  for (const box of document.querySelectorAll("dialog")) box.close();
+  history[replace ? "replaceState" : "pushState"](
+    replace ? history.state : null,
+    "",
+    home + (path === "/" ? "" : path),
+  );
   if (!replace) scrollTo(0, 0);
-  show(true);
+  return show(true);
+}
+
+// search goes to the box that finds anything.
+async function search() {
+  if (!["/", "/tasks"].includes(currentPath())) await go("/tasks");
+  document.querySelector("#page [data-search]")?.focus();
 }
 
 // setTitle names the page in the tab.
-const setTitle = (text) => { document.title = visible(text) + " · Stepwell"; };
+const setTitle = (text) => {
+  document.title = visible(text) + " · Stepwell";
+};
 
 // The history: what a person finds again at each of its entries. That is the scroll, the link that had the focus and
 // its place, since rows above it may be new, and what the page keeps.
 
-const store = "stepwell-places", mostPlaces = 50;
-let kept = [], place = {};
+const store = "stepwell-places",
+  mostPlaces = 50;
+let kept = [],
+  place = {};
 history.scrollRestoration = "manual"; // the page has its height only once it is read
 
 function findPlace() {
@@ -83,8 +114,11 @@ function findPlace() {
 // keep notes where the page is that is left.
 function keep() {
   const active = document.activeElement ?? document.body;
-  Object.assign(place, { scroll: scrollY, focus: active.getAttribute("href"),
-    top: active.getBoundingClientRect().top });
+  Object.assign(place, {
+    scroll: scrollY,
+    focus: active.getAttribute("href"),
+    top: active.getBoundingClientRect().top,
+  });
 }
 
 // findAgain shows a page where it was left.
@@ -121,10 +155,10 @@ try {
 async function show(focus) {
   leaving.abort();
   const { signal } = (leaving = new AbortController());
-  const path = currentPath(), found = find(path);
+  const path = currentPath(),
+    found = find(path);
   shown = location.pathname + location.search;
   pageKeys = {};
-  api.reads.clear();
   renewal = null;
   findPlace();
   markPlace(path);
@@ -138,9 +172,22 @@ async function show(focus) {
     const [module] = await Promise.all([found ? load(found.module) : { show: nowhere }, api.readCaller()]);
     if (signal.aborted) return;
     offerPlaces();
-    await module.show(view, { path, params: found?.params, query: new URLSearchParams(location.search), go, signal,
-      title: setTitle, remember, kept: place, renew: (f) => { renewal = f; },
-        keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
+    await module.show(view, {
+      path,
+      params: found?.params,
+      query: new URLSearchParams(location.search),
+      go,
+      signal,
+      title: setTitle,
+      remember,
+      kept: place,
+      renew: (f) => {
+        renewal = f;
+      },
+      keys: (more) => {
+        pageKeys = { ...pageKeys, ...more };
+      },
+    });
     if (signal.aborted) return;
     findAgain(view);
     count();
@@ -150,22 +197,32 @@ async function show(focus) {
     pageKeys = {};
     renewal = null;
     broken = true;
-    cut.remove(); // the page says it itself
-    view.replaceChildren(h("h1", found.title), problem(error, () => show()));
+    banner(cut); // the page says it itself
+    view.replaceChildren(
+      h("h1", found.title),
+      problem(error, () => show()),
+    );
   }
   if (focus && view.isConnected && !view.contains(document.activeElement)) focusHeading(view);
 }
 
-const nowhere = (view) => view.replaceChildren(h("h1.hidden", "No such page"), empty("No such page",
-  "The console has no page at this address.", link("/tasks", "Go to the tasks", { class: "button primary" })));
+const nowhere = (view) =>
+  view.replaceChildren(
+    h("h1.hidden", "No such page"),
+    empty(
+      "No such page",
+      "The console has no page at this address.",
+      link("/tasks", "Go to the tasks", { class: "button primary" }),
+    ),
+  );
 
 // load reads the module of a page.
 async function load(name) {
   try {
     return await import("./" + name);
   } catch (error) {
-    if (error instanceof TypeError) throw new api.ApiError(0,
-      { message: "A file of the console cannot be read. Is the service running?" });
+    if (error instanceof TypeError)
+      throw new api.ApiError(0, { message: "A file of the console cannot be read. Is the service running?" });
     throw error;
   }
 }
@@ -194,8 +251,12 @@ function offerPlaces() {
 // of, and what they are. They are read when a page is shown and each half minute.
 /** @type {Record<string, [string, string, (answer: any) => number, string]>} */
 const counts = {
-  failures: ["system:analytics_read", "/v1/analytics/failures?limit=1",
-    (a) => a.groups.length + a.other_groups.groups, "causes of failures"],
+  failures: [
+    "system:analytics_read",
+    "/v1/analytics/failures?limit=1",
+    (a) => a.groups.length + a.other_groups.groups,
+    "causes of failures",
+  ],
   waits: ["steps:read", "/v1/steps?for_person=true&limit=100", (a) => a.length, "steps that wait"],
   dlq: ["dlq:stats", "/v1/dlq/stats", (a) => a.reduce((n, s) => n + s.pending - s.pending_over, 0), "dead letters"],
   service: ["dlq:read", "/v1/events/deliveries?status=dead&limit=1", (a) => a.total_count, "deliveries given up"],
@@ -208,7 +269,8 @@ async function count() {
   for (const a of places()) {
     const [needs, path, of, what] = counts[a.pathname.slice(home.length + 1)] ?? [];
     if (!needs || !api.can(needs)) continue;
-    const n = await api.request("GET", path).then(of, () => 0), text = n < 100 ? String(n) : "99+";
+    const n = await api.request("GET", path).then(of, () => 0),
+      text = n < 100 ? String(n) : "99+";
     a.title = n ? `${text} ${what}` : "";
     if (n) a.dataset.count = text;
     else delete a.dataset.count;
@@ -236,8 +298,8 @@ function fadeBar() {
 // followLinks shows pages of the console without loading the document again.
 function followLinks(click) {
   const a = click.target.closest?.("a[href]");
-  if (!a || click.defaultPrevented || click.button || click.metaKey || click.ctrlKey || click.shiftKey
-    || click.altKey) return;
+  if (!a || click.defaultPrevented || click.button || click.metaKey || click.ctrlKey || click.shiftKey || click.altKey)
+    return;
   const inside = a.origin === location.origin && (a.pathname === home || a.pathname.startsWith(home + "/"));
   if (!inside || a.target || a.hash) return;
   click.preventDefault();
@@ -250,7 +312,8 @@ const themes = { auto: "M8 2.5a5.5 5.5 0 0 1 0 11z", light: "", dark: "M8 2.5a5.
 const theme = () => document.documentElement.dataset.theme || "auto";
 
 function nextTheme() {
-  const names = Object.keys(themes), next = names[(names.indexOf(theme()) + 1) % names.length];
+  const names = Object.keys(themes),
+    next = names[(names.indexOf(theme()) + 1) % names.length];
   if (next === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = next;
   try {
@@ -274,8 +337,16 @@ const noKeys = choice("no-keys"); // what people speak to a computer may be take
 
 function pressed(e) {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) && e.target.type !== "checkbox";
-  if (typing || noKeys() || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented
-    || document.querySelector("dialog[open]")) return;
+  if (
+    typing ||
+    noKeys() ||
+    e.ctrlKey ||
+    e.metaKey ||
+    e.altKey ||
+    e.defaultPrevented ||
+    document.querySelector("dialog[open]")
+  )
+    return;
   const before = after;
   after = e.key === "g" ? "g" : "";
   const place = before === "g" && places().find((a) => a.dataset.key === e.key);
@@ -283,31 +354,40 @@ function pressed(e) {
   else if (e.key === "?") listKeys();
   else if (e.key === "/") document.querySelector("[data-search]")?.focus();
   else if (e.key === "c" && api.can("tasks:create") && before !== "g") go("/start");
-  else if (e.key === "q") openFind();
-  else if (e.key === "y") openCopy();
+  else if (e.key === "q") search();
   else if (pageKeys[e.key]) pageKeys[e.key][1](e);
   else return;
   e.preventDefault();
 }
 
 function listKeys() {
-  const rows = [...places().map((a) => ["g " + a.dataset.key, a.textContent]), ["c", "Start a task"],
-    ["q", "Find anything"], ["/", "Filter the list"],
-    ["y", "Copy the link and what the page has read"],
-    ...Object.entries(pageKeys).map(([key, [what]]) => [key, what]), ["?", "This list"], ["Esc", "Close a dialog"]];
-  dialog("Keys", h("dl.keys", rows.map(([keys, what]) =>
-    [h("dt", keys.split(" ").map((k) => h("kbd", k))), h("dd", what)])),
-  h("label.which", h("input", { type: "checkbox", checked: !noKeys(),
-    onchange: (e) => noKeys(!e.currentTarget.checked) }), "These keys are on"));
-}
-
-// openCopy offers the address of the page and the requests that read what it shows. Those of its events and clock are
-// left out.
-function openCopy() {
-  const paths = [...api.reads].filter((path) => !path.startsWith("/_stepwell/clock") && path !== "/v1/auth/permissions")
-    .slice(-8);
-  dialog("Copy", h("div.form", command("Link to this page", location.href),
-    paths.map((path) => command("Read " + path.split("?")[0], api.curl("GET", path)))));
+  const rows = [
+    ...places().map((a) => ["g " + a.dataset.key, a.textContent]),
+    ["c", "Start a task"],
+    ["q", "Find anything"],
+    ["/", "Filter the list"],
+    ...Object.entries(pageKeys).map(([key, [what]]) => [key, what]),
+    ["?", "This list"],
+    ["Esc", "Close a dialog"],
+  ];
+  dialog(
+    "Keys",
+    h(
+      "dl.keys",
+      rows.map(([keys, what]) => [
+        h(
+          "dt",
+          keys.split(" ").map((k) => h("kbd", k)),
+        ),
+        h("dd", what),
+      ]),
+    ),
+    h(
+      "label.which",
+      h("input", { type: "checkbox", checked: !noKeys(), onchange: (e) => noKeys(!e.currentTarget.checked) }),
+      "These keys are on",
+    ),
+  );
 }
 
 // The bar. Its links are relative in the document, which an address with more parts would break.
@@ -317,52 +397,65 @@ function fillBar() {
   byId("home").setAttribute("href", home);
   byId("fixture").hidden = !api.service.fixture;
   byId("credentials").hidden = !api.service.auth;
-  byId("credentials").onclick = () => {
-    const box = dialog("Credentials", signIn());
-    api.signals.addEventListener("credential", () => box.close(), { once: true });
-  };
+  byId("credentials").onclick = askCredential;
   byId("theme").onclick = nextTheme;
   byId("keys").onclick = listKeys;
-  byId("find").onclick = () => openFind();
-  byId("copy").onclick = openCopy;
+  byId("find").onclick = search;
   nameTheme();
   byId("nav").onscroll = fadeBar;
   new ResizeObserver(fadeBar).observe(byId("nav"));
 }
 
+function askCredential() {
+  const box = dialog("Credentials", signIn());
+  onCredential(() => box.close());
+}
+
 function showStream({ detail }) {
-  byId("live").textContent = { open: "Live", resumed: "Live", gap: "Live", poll: "Polling", lost: "Reconnecting …",
-    denied: "Cut off" }[detail] || "";
+  byId("live").textContent =
+    { open: "Live", resumed: "Live", gap: "Live", poll: "Polling", lost: "Reconnecting …", denied: "Cut off" }[
+      detail
+    ] || "";
   byId("live").classList.toggle("lost", /poll|lost|denied/.test(detail));
   byId("live").title = detail === "poll" ? "The page asks every two seconds, since no stream of events reaches it" : "";
 }
 
+// banner shows a note above the page, or nothing without content.
+function banner(place, ...content) {
+  fill(place, content);
+  if (!content.length) place.remove();
+  else if (!place.isConnected) byId("page").before(place);
+}
+
 function showClock({ detail }) {
   const at = when(detail.now);
-  const [lead, rest] = { frozen: ["Time is virtual and frozen at ", at],
+  const [lead, rest] = {
+    frozen: ["Time is virtual and frozen at ", at],
     real: ["Fixture mode: tests can move time.", ""],
-    auto: ["Time is virtual and jumps to the next timer. It is ", at] }[detail.mode];
+    auto: ["Time is virtual and jumps to the next timer. It is ", at],
+  }[detail.mode];
   notice.className = detail.mode === "real" ? "notice" : "notice virtual";
-  fill(notice, h("span", lead, h("b", rest)), link("/fixture", "Clock"));
-  if (!notice.isConnected) byId("page").before(notice);
+  banner(notice, h("span", lead, h("b", rest)), link("/fixture", "Clock"));
 }
 
-function showStore({ detail }) {
-  fill(refusing, h("span", h("b", "Changes are refused. "), visible(detail)));
-  if (!detail) refusing.remove();
-  else if (!refusing.isConnected) byId("page").before(refusing);
-}
+const showStore = ({ detail }) =>
+  banner(refusing, ...(detail ? [h("span", h("b", "Changes are refused. "), visible(detail))] : []));
 
-// showCut says since when the page is not current, and why; for a refused credential, it has the form for another one.
+// showCut says since when the page is not current, and why; a refused credential can be replaced.
 function showCut({ detail: cuts }) {
   const { error } = [401, 403].map((s) => cuts.find((c) => c.error.status === s)).find(Boolean) ?? cuts[0] ?? {};
-  if (!error || broken) return cut.remove();
-  const since = timeOfDay(Math.min(...cuts.map((c) => c.since)));
-  fill(cut, h("div.row", h("span.grow", h("b", `Not current since ${since}. `), error.status === 401 ? ""
-    : visible(error.message)),
-    error.status !== 401 && button("Try again", () => api.signals.dispatchEvent(new Event("again")), "quiet small")),
-  error.status === 401 && h("div", { key: "401", own: true }, signIn(error)));
-  if (!cut.isConnected) byId("page").before(cut);
+  if (!error || broken) return banner(cut);
+  banner(
+    cut,
+    h(
+      "span.grow",
+      h("b", `Not current since ${timeOfDay(Math.min(...cuts.map((c) => c.since)))}. `),
+      visible(error.message),
+    ),
+    error.status === 401
+      ? button("Enter a credential …", askCredential, "primary small")
+      : button("Try again", () => api.signals.dispatchEvent(new Event("again")), "quiet small"),
+  );
 }
 
 let broken = false; // the page could not be shown at all

@@ -27,7 +27,9 @@ export function span(ms) {
 // of the template, because its explanation, and spans are [{kind: "queue", "run", "retry" or "people", from, to,
 // attempt, end}] in milliseconds. A span that continues has no to, and end is the state that ended it.
 export class TaskModel {
-  history; task; steps;
+  history;
+  task;
+  steps;
   constructor(task, template, transitions) {
     Object.assign(this, { task, template, steps: new Map(), history: [], seq: 0 });
     this.declared = new Map(template.map((d) => [d.name, { ...d, steps: [], children: [] }]));
@@ -53,7 +55,8 @@ export class TaskModel {
       this.task.status = t.to_state;
       this.task.updated_at = t.recorded_at;
       this.task.completed_at = ["complete", "error", "cancelled", "resolved_manually"].includes(t.to_state)
-        ? t.recorded_at : null;
+        ? t.recorded_at
+        : null;
       return { task: true };
     }
     const grown = !this.steps.has(t.step_uuid);
@@ -64,8 +67,15 @@ export class TaskModel {
 
   create(t, at, limits) {
     const declared = this.declared.get(t.step_name) ?? this.declared.get(t.step_name.replace(/_\d+$/, ""));
-    const step = { id: t.step_uuid, name: t.step_name, created: at, spans: [], attempts: 0, declared,
-      max: limits?.max_attempts ?? declared?.max_attempts ?? 1 };
+    const step = {
+      id: t.step_uuid,
+      name: t.step_name,
+      created: at,
+      spans: [],
+      attempts: 0,
+      declared,
+      max: limits?.max_attempts ?? declared?.max_attempts ?? 1,
+    };
     this.steps.set(step.id, step);
     declared?.steps.push(step);
     return step;
@@ -73,7 +83,8 @@ export class TaskModel {
 
   // move takes a step to another state and notes the time in the one before.
   move(step, t, at) {
-    const was = step.spans.at(-1), open = was?.to === undefined ? was : undefined;
+    const was = step.spans.at(-1),
+      open = was?.to === undefined ? was : undefined;
     if (open) Object.assign(open, { to: at, end: t.to_state });
     if (open?.kind === "run" && open.from === at && !t.to_state.startsWith("enqueued")) {
       step.spans.pop(); // nothing ran: a person ended the step, which had waited for that
@@ -106,7 +117,8 @@ export class TaskModel {
 
   // ghosts returns the declared steps that do not exist; skipped ones never will.
   ghosts() {
-    const skipped = new Map(), ended = over.has(this.task.status) || this.task.status === "error";
+    const skipped = new Map(),
+      ended = over.has(this.task.status) || this.task.status === "error";
     const gone = (name) => {
       const d = this.declared.get(name);
       if (!d || d.steps.length) return false;
@@ -118,8 +130,8 @@ export class TaskModel {
 
   hopeless(d, gone) {
     const makers = d.dependencies.filter((p) => this.makes(this.declared.get(p), d));
-    const closed = (p) => gone(p) || (this.declared.get(p).steps.length > 0
-      && this.declared.get(p).steps.every((s) => over.has(s.state)));
+    const closed = (p) =>
+      gone(p) || (this.declared.get(p).steps.length > 0 && this.declared.get(p).steps.every((s) => over.has(s.state)));
     if (d.step_type === "deferred_convergence") return d.dependencies.length > 0 && d.dependencies.every(gone);
     return makers.length ? makers.every(closed) : d.dependencies.some(gone);
   }
@@ -130,10 +142,13 @@ export class TaskModel {
 
   // graph returns the nodes and edges to draw.
   graph() {
-    const ghosts = this.ghosts(), names = new Map(ghosts.map((g) => [g.name, [ghostNode(g)]]));
+    const ghosts = this.ghosts(),
+      names = new Map(ghosts.map((g) => [g.name, [ghostNode(g)]]));
     for (const d of this.declared.values()) if (d.steps.length) names.set(d.name, d.steps);
-    const nodes = [...[...this.steps.values()].map((s) => this.node(s)),
-      ...[...names.values()].flat().filter((n) => n.ghost)];
+    const nodes = [
+      ...[...this.steps.values()].map((s) => this.node(s)),
+      ...[...names.values()].flat().filter((n) => n.ghost),
+    ];
     const edges = [];
     for (const [name, children] of names) {
       for (const p of this.declared.get(name).dependencies) edges.push(...between(names.get(p) ?? [], children));
@@ -143,23 +158,37 @@ export class TaskModel {
 
   // node describes a step for the graph.
   node(step) {
-    const d = step.declared, kind = KINDS[d?.step_type], tries = step.attempts > 1 || step.state === "error"
-      ? `${step.attempts}/${step.max}` : "";
-    return { id: step.id, name: step.name, ...look(step.state),
-      ...(step.state === "waiting_for_retry" && { word: "Retry" }), detail: this.detail(step),
-      note: [kind, tries].filter(Boolean).join(" "), group: kind === "batch" ? "batch " + d.name : undefined,
-        groupName: d?.name };
+    const d = step.declared,
+      kind = KINDS[d?.step_type],
+      tries = step.attempts > 1 || step.state === "error" ? `${step.attempts}/${step.max}` : "";
+    return {
+      id: step.id,
+      name: step.name,
+      ...look(step.state),
+      ...(step.state === "waiting_for_retry" && { word: "Retry" }),
+      detail: this.detail(step),
+      note: [kind, tries].filter(Boolean).join(" "),
+      group: kind === "batch" ? "batch " + d.name : undefined,
+      groupName: d?.name,
+    };
   }
 
   // detail says in a few words how far a step is.
   detail(step) {
     switch (step.state) {
-      case "in_progress": return span(Math.max(0, api.now() - step.since));
-      case "waiting_for_retry": return this.countdown(step);
+      case "in_progress":
+        return span(Math.max(0, api.now() - step.since));
+      case "waiting_for_retry":
+        return this.countdown(step);
       case "enqueued":
-        return { outside_actor: "outside actor", not_listening: "no handler listens", slot: "needs a slot" }[
-          step.because?.cause] ?? "";
-      case "error": case "complete": return step.spans.some((s) => s.kind === "run") ? span(this.took(step)) : "";
+        return (
+          { outside_actor: "outside actor", not_listening: "no handler listens", slot: "needs a slot" }[
+            step.because?.cause
+          ] ?? ""
+        );
+      case "error":
+      case "complete":
+        return step.spans.some((s) => s.kind === "run") ? span(this.took(step)) : "";
     }
     return "";
   }
@@ -193,22 +222,27 @@ export class TaskModel {
   children(step) {
     return (step.declared?.children ?? []).flatMap((c) => this.declared.get(c)?.steps ?? []);
   }
-
-  // progress returns [done, all] steps.
-  progress() {
-    let done = 0;
-    for (const s of this.steps.values()) if (s.state === "complete" || s.state === "resolved_manually") done++;
-    return [done, this.steps.size];
-  }
 }
 
 // KINDS holds the short names of the kinds of steps that are not plain.
-export const KINDS = { decision: "decision", batchable: "splits", batch_worker: "batch",
-  deferred_convergence: "joins" };
+export const KINDS = {
+  decision: "decision",
+  batchable: "splits",
+  batch_worker: "batch",
+  deferred_convergence: "joins",
+};
 
 function ghostNode(d) {
-  return { id: "ghost " + d.name, name: d.name, ...look(d.skipped ? "cancelled" : "pending"), tone: "off", ghost: true,
-    word: d.skipped ? "Not taken" : "Not decided yet", detail: "", note: KINDS[d.step_type] };
+  return {
+    id: "ghost " + d.name,
+    name: d.name,
+    ...look(d.skipped ? "cancelled" : "pending"),
+    tone: "off",
+    ghost: true,
+    word: d.skipped ? "Not taken" : "Not decided yet",
+    detail: "",
+    note: KINDS[d.step_type],
+  };
 }
 
 // between returns the edges from each parent to each child. Of two large sets, it returns as many as

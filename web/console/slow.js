@@ -2,7 +2,7 @@
 // touches the page.
 
 // endOf returns when a step ended, or until when it continues.
-const endOf = (model, s) => (s.spans.length ? s.spans.at(-1).to ?? model.end() : s.since ?? s.created);
+const endOf = (model, s) => (s.spans.length ? (s.spans.at(-1).to ?? model.end()) : (s.since ?? s.created));
 
 const latest = (model, steps) => steps.reduce((a, b) => (a && endOf(model, a) >= endOf(model, b) ? a : b), undefined);
 
@@ -10,8 +10,15 @@ const latest = (model, steps) => steps.reduce((a, b) => (a && endOf(model, a) >=
 // of its parents that ended last.
 export function criticalPath(model) {
   const path = [];
-  for (let s = latest(model, [...model.steps.values()].filter((one) => one.spans.length)); s;
-    s = latest(model, model.parents(s))) path.unshift(s);
+  for (
+    let s = latest(
+      model,
+      [...model.steps.values()].filter((one) => one.spans.length),
+    );
+    s;
+    s = latest(model, model.parents(s))
+  )
+    path.unshift(s);
   return path;
 }
 
@@ -22,7 +29,8 @@ export function timeOf(model, path) {
   let at = model.created;
   for (const step of path) {
     for (const s of step.spans) {
-      const from = Math.max(at, s.from), to = Math.max(from, s.to ?? model.end());
+      const from = Math.max(at, s.from),
+        to = Math.max(from, s.to ?? model.end());
       sum.rest += from - at;
       sum[model.kindOf(s, step)] += to - from;
       at = to;

@@ -49,8 +49,12 @@ export function look(name) {
 
 export function state(name) {
   const { tone, sign, word } = look(name);
-  return h("span", { class: "state " + tone, title: name },
-    h("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, h("path", { d: sign })), word);
+  return h(
+    "span",
+    { class: "state " + tone, title: name },
+    h("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, h("path", { d: sign })),
+    word,
+  );
 }
 
 export const ended = (name) => ["complete", "error", "cancelled", "resolved_manually"].includes(name);
@@ -67,7 +71,12 @@ export function duration(ms) {
   if (ms < 1000) return Math.round(ms) + " ms";
   if (ms < 59_950) return (ms / 1000).toFixed(ms < 9950 ? 1 : 0).replace(/\.0$/, "") + " s";
   /** @type {[number, string][]} */
-  const units = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"]];
+  const units = [
+    [86_400_000, "d"],
+    [3_600_000, "h"],
+    [60_000, "min"],
+    [1000, "s"],
+  ];
   const i = units.findIndex(([size]) => ms >= size);
   const [[size, unit], [small, smaller]] = [units[i], units[Math.min(i + 1, 3)]];
   const rest = Math.floor((ms % size) / small);
@@ -79,14 +88,26 @@ function agoText(at, since) {
   if (since) return "for " + duration(Math.max(Math.floor(ms / 1000), 0) * 1000).replace("0 ms", "0 s");
   if (ms < -1000) return "in " + duration(Math.round(-ms / 1000) * 1000);
   if (ms < 1500) return "just now";
-  return duration(ms < 60_000 ? Math.floor(ms / 1000) * 1000 : Math.floor(ms / 60_000) * 60_000).replace(/(\d+ h) .*/,
-    "$1") + " ago";
+  return (
+    duration(ms < 60_000 ? Math.floor(ms / 1000) * 1000 : Math.floor(ms / 60_000) * 60_000).replace(
+      /(\d+ h) .*/,
+      "$1",
+    ) + " ago"
+  );
 }
 
 // timeForms are the forms of times, all with their zone.
-const zoned = (timeZone) => new Intl.DateTimeFormat(undefined,
-  { timeZone, year: "numeric", month: "short", day: "numeric",
-  hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
+const zoned = (timeZone) =>
+  new Intl.DateTimeFormat(undefined, {
+    timeZone,
+    year: "numeric",
+    month: "short",
+    day: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    timeZoneName: "short",
+  });
 export const timeForms = {
   local: { label: "Local times", format: (at) => zoned().format(at) },
   utc: { label: "UTC", format: (at) => zoned("UTC").format(at) },
@@ -96,20 +117,18 @@ let form = api.setting("times");
 
 // times returns the name of the form that is chosen, and chooseTimes chooses one.
 export const times = () => (timeForms[form] ? form : "local");
-export const chooseTimes = (name) => { form = name; api.setting("times", name); };
+export const chooseTimes = (name) => {
+  form = name;
+  api.setting("times", name);
+};
 
 // when returns a time of the service in the form that is chosen.
 export const when = (text) => timeForms[times()].format(instant(text));
 
-// since makes the time at which something began: the time of day within 24 hours, else the date.
-export function since(text) {
-  const at = instant(text);
-  return h("time", { datetime: new Date(at).toISOString(), title: when(text) },
-    api.now() - at < 86_400_000 ? timeOfDay(at) : dayOf(at));
-}
-
-const brief = (local, options) => ({ true: new Intl.DateTimeFormat(undefined, options),
-  false: new Intl.DateTimeFormat(undefined, { ...options, timeZone: "UTC", ...local }) });
+const brief = (local, options) => ({
+  true: new Intl.DateTimeFormat(undefined, options),
+  false: new Intl.DateTimeFormat(undefined, { ...options, timeZone: "UTC", ...local }),
+});
 const clocks = brief({ timeZoneName: "short" }, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const days = brief({}, { day: "numeric", month: "short" });
 
@@ -120,8 +139,11 @@ export const dayOf = (at) => days[times() === "local"].format(at);
 // ago makes a time that says how long ago it is and keeps saying so; with since, for how long.
 export function ago(text, since = false) {
   if (!text) return "–";
-  return h("time.ago", { "data-since": since, datetime: new Date(instant(text)).toISOString(), title: when(text) },
-    agoText(instant(text), since));
+  return h(
+    "time.ago",
+    { "data-since": since, datetime: new Date(instant(text)).toISOString(), title: when(text) },
+    agoText(instant(text), since),
+  );
 }
 
 function refreshTimes() {
@@ -130,7 +152,9 @@ function refreshTimes() {
     if (e.textContent !== text) e.textContent = text;
   }
 }
-setInterval(() => { if (!document.hidden) refreshTimes(); }, 1000);
+setInterval(() => {
+  if (!document.hidden) refreshTimes();
+}, 1000);
 api.signals.addEventListener("clock", refreshTimes);
 
 export const number = (n) => n.toLocaleString("en");
@@ -158,8 +182,13 @@ export function allowed(permission, label, onclick, kind = "quiet", props = {}) 
 export function allowedAll(permission, list) {
   if (api.can(permission)) return list.map((b) => button(...b));
   const id = uid("why");
-  return h("span.denied", list.map(([label, , kind, props]) =>
-    button(label, null, kind, { ...props, disabled: true, "aria-describedby": id })), needs(permission, id));
+  return h(
+    "span.denied",
+    list.map(([label, , kind, props]) =>
+      button(label, null, kind, { ...props, disabled: true, "aria-describedby": id }),
+    ),
+    needs(permission, id),
+  );
 }
 
 // needs says which permission is missing.
@@ -168,7 +197,7 @@ export const needs = (permission, id) => h("span", { id, class: "why" }, "needs 
 // choice is a setting that is on or off: choice("no-keys")() reads it, and choice("no-keys")(on) sets it.
 export const choice = (name) => (on) => {
   const kept = api.setting(name, on);
-  return kept === null ? on ?? false : kept === "true";
+  return kept === null ? (on ?? false) : kept === "true";
 };
 
 // clip shows a name, of a long one as much as two lines hold; pointing at it tells all.
@@ -187,31 +216,54 @@ export const link = (path, children, props = {}) => h("a", { href: api.root + "/
 
 // copyButton makes a button that copies the text that text() returns.
 export function copyButton(text, kind = "quiet small", label = "Copy") {
-  return button(label, async ({ currentTarget: b }) => {
-    try {
-      await navigator.clipboard.writeText(text());
-      b.textContent = "Copied";
-    } catch {
-      b.textContent = "Copying failed";
-    }
-    setTimeout(() => { b.textContent = label; }, 1500);
-  }, kind);
+  return button(
+    label,
+    async ({ currentTarget: b }) => {
+      try {
+        await navigator.clipboard.writeText(text());
+        b.textContent = "Copied";
+      } catch {
+        b.textContent = "Copying failed";
+      }
+      setTimeout(() => {
+        b.textContent = label;
+      }, 1500);
+    },
+    kind,
+  );
 }
 
 // command makes a text to copy, with its label.
-export const command = (label, text) => h("div.command", h("div.row", h("h4", label), copyButton(() => text)),
-  h("pre.wrap", { tabindex: 0 }, text));
+export const command = (label, text) =>
+  h(
+    "div.command",
+    h(
+      "div.row",
+      h("h4", label),
+      copyButton(() => text),
+    ),
+    h("pre.wrap", { tabindex: 0 }, text),
+  );
 
 // showCommands fills a details element with commands to copy, [label, text] pairs.
-export const showCommands = (details, pairs) => fill(details, h("summary", "The same as a command"),
-  pairs.map((c) => command(...c)));
+export const showCommands = (details, pairs) =>
+  fill(
+    details,
+    h("summary", "The same as a command"),
+    pairs.map((c) => command(...c)),
+  );
 
 // field makes a labelled input with help. The input is an element.
 export function field(label, input, help) {
   input.id ||= uid("field");
   if (help) input.setAttribute("aria-describedby", input.id + "-help");
-  return h("div.field", h("label", { for: input.id }, label), input,
-    help && h("p.help", { id: input.id + "-help" }, help), h("p.wrong", { id: input.id + "-wrong" }));
+  return h(
+    "div.field",
+    h("label", { for: input.id }, label),
+    input,
+    help && h("p.help", { id: input.id + "-help" }, help),
+    h("p.wrong", { id: input.id + "-wrong" }),
+  );
 }
 
 // readJSON returns the value that an input holds, or undefined, with the problem at the input. none is the JSON text
@@ -235,42 +287,128 @@ export function wrong(input, text) {
 
 // select makes a list to choose from, of values or [value, label] pairs.
 export function select(options, value, onchange, props = {}) {
-  return h("select", { onchange: (e) => onchange?.(e.currentTarget.value), value, ...props },
-    options.map((o) => h("option", { value: [o].flat()[0] }, String([o].flat().at(-1)))));
+  return h(
+    "select",
+    { onchange: (e) => onchange?.(e.currentTarget.value), value, ...props },
+    options.map((o) => h("option", { value: [o].flat()[0] }, String([o].flat().at(-1)))),
+  );
 }
 
-// table makes a table with a caption for screen readers, columns ([label, class] or label) and
-// rows: lists of cells, or {key, id, hidden, cells}. A column without a label has actions. On a phone,
-// each row becomes a block with the labels beside its cells.
-export function table(caption, columns, rows, props = {}) {
+// table makes a table with a caption for screen readers, columns ([label, class] or label) and rows: lists of cells, or
+// {key, class, cells}. A column without a label has actions. On a phone, each row becomes a block with the labels
+// beside its cells.
+export function table(caption, columns, rows, kind = "") {
   const heads = columns.map((c) => [c].flat());
-  return h("div.scroll", { ...props, tabindex: 0, role: "region", "aria-label": caption },
-    h("table.list", h("caption.hidden", caption),
-      h("thead", h("tr", heads.map(([label, kind]) => h("th", { scope: "col", class: kind },
-        label || h("span.hidden", "Actions"))))),
-      h("tbody", rows.map((r) => h("tr", { key: r.key ?? r.id, id: r.id, hidden: r.hidden },
-        (r.cells || r).map((cell, i) =>
-        h("td", { class: heads[i][1], "data-label": typeof heads[i][0] === "string" ? heads[i][0] || null : null },
-          cell)))))));
+  return h(
+    "div.scroll",
+    { tabindex: 0, role: "region", "aria-label": caption },
+    h(
+      "table",
+      { class: "list " + kind },
+      h("caption.hidden", caption),
+      h(
+        "thead",
+        h(
+          "tr",
+          heads.map(([label, of]) => h("th", { scope: "col", class: of }, label || h("span.hidden", "Actions"))),
+        ),
+      ),
+      h(
+        "tbody",
+        rows.map((r) =>
+          h(
+            "tr",
+            { key: r.key, "data-id": r.key, class: r.class },
+            (r.cells || r).map((cell, i) =>
+              h(
+                "td",
+                { class: heads[i][1], "data-label": typeof heads[i][0] === "string" ? heads[i][0] || null : null },
+                cell,
+              ),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
+
+// bars draws shares of a total: [tone, number].
+export function bars(parts, total) {
+  let x = 0;
+  return h(
+    "svg.bars",
+    { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
+    h("rect.base", { width: 100, height: 6 }),
+    parts.map(([tone, n]) => {
+      const width = total ? (100 * n) / total : 0;
+      return h("rect", { class: tone, x: (x += width) - width, width, height: 6 });
+    }),
+  );
+}
+
+// legend names the colours of a drawing: [tone, words].
+export const legend = (entries) =>
+  h(
+    "p.legend",
+    entries.map(([tone, words]) => h("span", h("span", { class: "swatch " + tone, "aria-hidden": "true" }), words)),
+  );
+
+// chips makes buttons for the values of a filter: [value, label, tone, properties].
+export const chips = (label, options, isChosen, choose) =>
+  h(
+    "div.chips",
+    { role: "group", "aria-label": label },
+    options.map(([value, text, tone = "", props = {}]) =>
+      button(text, () => choose(value), `chip ${tone}`, {
+        key: String(value),
+        "aria-pressed": String(isChosen(value)),
+        ...props,
+      }),
+    ),
+  );
+
+// pair returns a label and its value, if there is one, for a list of pairs.
+export const pair = (label, value) => value && [h("dt", label), h("dd", value)];
+
+// pairs shows values by their names, in one line, such as what a task is about.
+export const pairs = (values) =>
+  values &&
+  Object.keys(values).length > 0 &&
+  h(
+    "dl.about-pairs",
+    Object.entries(values).map(([name, v]) => [
+      h("dt", name),
+      clip(typeof v === "string" ? v : JSON.stringify(v), "dd"),
+    ]),
+  );
 
 // tabs makes tabs of {name: function that makes the content}, which run when they are first
 // shown. What is scrolled in a panel stays so. It returns the element; its show(name) switches.
 export function tabs(label, parts, chosen = Object.keys(parts)[0], onswitch) {
-  const names = Object.keys(parts), base = uid("tab"), made = {}, scrolled = {};
+  const names = Object.keys(parts),
+    base = uid("tab"),
+    made = {},
+    scrolled = {};
   let shown;
   const panel = h("div.tabpanel", { role: "tabpanel", id: base + "-panel", tabindex: 0 });
-  const heads = names.map((name, i) => h("button", { type: "button", role: "tab", id: `${base}-${i}`,
-    "aria-controls": base + "-panel", onclick: () => show(name) }, name));
+  const heads = names.map((name, i) =>
+    h(
+      "button",
+      { type: "button", role: "tab", id: `${base}-${i}`, "aria-controls": base + "-panel", onclick: () => show(name) },
+      name,
+    ),
+  );
   const show = (name) => {
     heads.forEach((e, i) => {
       e.ariaSelected = names[i] === name;
       e.tabIndex = names[i] === name ? 0 : -1;
       if (names[i] === name) panel.setAttribute("aria-labelledby", e.id);
     });
-    scrolled[shown] = [...panel.querySelectorAll("*")].filter((e) => e.scrollTop || e.scrollLeft)
+    scrolled[shown] = [...panel.querySelectorAll("*")]
+      .filter((e) => e.scrollTop || e.scrollLeft)
       .map((e) => [e, e.scrollLeft, e.scrollTop]);
-    panel.replaceChildren((made[shown = name] ||= parts[name]()));
+    panel.replaceChildren((made[(shown = name)] ||= parts[name]()));
     for (const [e, left, top] of scrolled[name] ?? []) e.scrollTo(left, top);
     onswitch?.(name);
   };
@@ -293,10 +431,23 @@ export function dialog(heading, ...content) {
   const id = uid("dialog");
   /** @type {any} */
   const before = document.activeElement;
-  const e = h("dialog", { "aria-labelledby": id, class: "dialog" },
-    h("div.row", h("h2", { id }, heading), button("Close", () => e.close(), "quiet small")), content);
-  e.addEventListener("close", () => { e.remove(); if (before?.isConnected) before.focus(); });
-  e.addEventListener("click", (click) => { if (click.target === e) e.close(); });
+  const e = h(
+    "dialog",
+    { "aria-labelledby": id, class: "dialog" },
+    h(
+      "div.row",
+      h("h2", { id }, heading),
+      button("Close", () => e.close(), "quiet small"),
+    ),
+    content,
+  );
+  e.addEventListener("close", () => {
+    e.remove();
+    if (before?.isConnected) before.focus();
+  });
+  e.addEventListener("click", (click) => {
+    if (click.target === e) e.close();
+  });
   document.body.append(e);
   e.showModal();
   return e;
@@ -311,7 +462,9 @@ export const onCredential = (f) => api.signals.addEventListener("credential", f,
 // said at the inputs, or at place; after a refused credential it continues once there is another.
 /** @param {Record<string, any>} options */
 export function actForm({ about, fields = [], input, commands, action, more, danger, needs, submit, done }) {
-  const place = h("div", { role: "alert" }), texts = h("details.commands"), kind = danger ? "danger" : "primary";
+  const place = h("div", { role: "alert" }),
+    texts = h("details.commands"),
+    kind = danger ? "danger" : "primary";
   const write = () => commands && showCommands(texts, commands());
   const run = async () => {
     if ((input && !input.check()) || !form.reportValidity()) return;
@@ -326,15 +479,30 @@ export function actForm({ about, fields = [], input, commands, action, more, dan
     }
     send.disabled = false;
   };
-  const form = h("form.form", { novalidate: true, oninput: (e) => {
-    if (place.contains(e.target)) return; // of a credential
-    place.replaceChildren();
-    write();
-  }, onsubmit: (e) => {
-    e.preventDefault();
-    if (e.target === form) run();
-  } }, about && h("p.about", about), fields, commands && texts, h("div.row.end", place, more, needs
-    ? allowed(needs, action, null, kind, { type: "submit" }) : button(action, null, kind, { type: "submit" })));
+  const form = h(
+    "form.form",
+    {
+      novalidate: true,
+      oninput: (e) => {
+        if (place.contains(e.target)) return; // of a credential
+        place.replaceChildren();
+        write();
+      },
+      onsubmit: (e) => {
+        e.preventDefault();
+        if (e.target === form) run();
+      },
+    },
+    about && h("p.about", about),
+    fields,
+    commands && texts,
+    h(
+      "div.row.end",
+      place,
+      more,
+      needs ? allowed(needs, action, null, kind, { type: "submit" }) : button(action, null, kind, { type: "submit" }),
+    ),
+  );
   const send = form.querySelector("[type=submit], .denied button");
   write();
   return Object.assign(form, { place, send, write });
@@ -342,30 +510,33 @@ export function actForm({ about, fields = [], input, commands, action, more, dan
 
 // confirmForm opens a dialog with an actForm. It resolves to what submit returned, or undefined if it was closed.
 /** @type {(options: Record<string, any>) => Promise<any>} */
-export const confirmForm = ({ heading, ...options }) => new Promise((resolve) => {
-  let result;
-  const form = actForm({ ...options, done: (r) => { result = r; box.close(); } }), box = dialog(heading, form);
-  box.addEventListener("close", () => resolve(result));
-  (form.querySelector("input, textarea, select") || form.send).focus();
-});
+export const confirmForm = ({ heading, ...options }) =>
+  new Promise((resolve) => {
+    let result;
+    const form = actForm({
+        ...options,
+        done: (r) => {
+          result = r;
+          box.close();
+        },
+      }),
+      box = dialog(heading, form);
+    box.addEventListener("close", () => resolve(result));
+    (form.querySelector("input, textarea, select") || form.send).focus();
+  });
 
 // toast shows a short message for some seconds, which screen readers read.
 export function toast(text, tone = "good") {
-  const e = h("div", { class: "toast " + tone }, text), place = document.getElementById("toasts");
+  const e = h("div", { class: "toast " + tone }, text),
+    place = document.getElementById("toasts");
   place.append(e);
   if (place.children.length > 3) place.firstChild.remove();
   setTimeout(() => e.remove(), 6000);
 }
 
-// say has screen readers say a text that is not shown.
-export function say(text) {
-  document.getElementById("said").textContent = text;
-}
-
 // empty makes the content of a page without data: what is missing, and what to do.
 export const empty = (heading, about, ...actions) =>
-  h("div.empty", h("h2", heading), about && h("p", about),
-    actions.length > 0 && h("div.row.center", actions));
+  h("div.empty", h("h2", heading), about && h("p", about), actions.length > 0 && h("div.row.center", actions));
 
 // loading makes what is shown until there is an answer; it appears after a moment only.
 export const loading = (text = "Loading …") => h("p.loading", { role: "status" }, text);
@@ -375,33 +546,66 @@ export const loading = (text = "Loading …") => h("p.loading", { role: "status"
 export function problem(error, again) {
   if (!(error instanceof api.ApiError)) console.error(error);
   if (error.status === 401) return signIn(error);
-  return h("div.problem", { role: "alert" }, h("strong", problemHeading(error)), h("p", error.message),
-    error.details?.length > 0 && h("ul",
-      error.details.map((d) => h("li", d.field && h("code", d.field), " ", d.message))),
+  return h(
+    "div.problem",
+    { role: "alert" },
+    h("strong", problemHeading(error)),
+    h("p", error.message),
+    error.details?.length > 0 &&
+      h(
+        "ul",
+        error.details.map((d) => h("li", d.field && h("code", d.field), " ", d.message)),
+      ),
     error.requestId && h("p.soft", "Request ", h("code", error.requestId)),
-    again && !(error.status > 0 && error.status < 429) && h("div.row", button("Try again", again, "quiet small")));
+    again && !(error.status > 0 && error.status < 429) && h("div.row", button("Try again", again, "quiet small")),
+  );
 }
 
 function problemHeading(error) {
-  const headings = { 0: "No connection", 403: "Not allowed", 404: "Not found", 409: "Conflict", 413: "Too large",
-    421: "Unknown address", 422: "Not valid", 429: "Too many requests", 503: "Not available now" };
+  const headings = {
+    0: "No connection",
+    403: "Not allowed",
+    404: "Not found",
+    409: "Conflict",
+    413: "Too large",
+    421: "Unknown address",
+    422: "Not valid",
+    429: "Too many requests",
+    503: "Not available now",
+  };
   return headings[error.status] || (error.status ? "That did not work" : "The page has an error");
 }
 
 // signIn makes the form for a credential.
 export function signIn(error) {
   const had = api.credential();
-  const kind = select([["token", "Bearer token"], ["key", `API key (${api.service.keyHeader})`]], had?.kind || "token");
+  const kind = select(
+    [
+      ["token", "Bearer token"],
+      ["key", `API key (${api.service.keyHeader})`],
+    ],
+    had?.kind || "token",
+  );
   const value = h("input", { type: "password", autocomplete: "off", spellcheck: "false", required: true });
   const save = (e) => {
     e.preventDefault();
     if (value.value.trim()) api.setCredential({ kind: kind.value, value: value.value.trim() });
   };
-  return h("form.card.form.signin", { onsubmit: save },
+  return h(
+    "form.card.form.signin",
+    { onsubmit: save },
     h("h2", had ? "This credential was refused" : "Credentials needed"),
-    h("p.about", error ? error.message + ". " : "",
-      "What you enter is sent to this service only and forgotten when this tab is closed."),
-    field("Kind", kind), field("Credential", value),
-    h("div.row.end", had && button("Forget it", () => api.setCredential(null)),
-      h("button", { type: "submit", class: "primary" }, "Use it")));
+    h(
+      "p.about",
+      error ? error.message + ". " : "",
+      "What you enter is sent to this service only and forgotten when this tab is closed.",
+    ),
+    field("Kind", kind),
+    field("Credential", value),
+    h(
+      "div.row.end",
+      had && button("Forget it", () => api.setCredential(null)),
+      h("button", { type: "submit", class: "primary" }, "Use it"),
+    ),
+  );
 }

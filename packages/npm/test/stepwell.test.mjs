@@ -37,6 +37,14 @@ test("a payment is settled after a retry and seven days", async (t) => {
   assert.equal(await s.why(task), "the task is complete: nothing is left to do");
 });
 
+test("every fault of every step", async (t) => {
+  const s = await sandbox(t);
+  await s.stub("charge", { result: { receipt: 1 } });
+  await s.stub("settle", { result: "settled" });
+  await assert.rejects(s.explore("shop/order", { amount: 120 }), /STEP +fails_once[^]*--only charge:nobody  stuck: /);
+  await s.explore("shop/order", { amount: 120 }, { allow: { nobody: ["stuck"] } });
+});
+
 test("nobody answers", async (t) => {
   const s = await sandbox(t), task = await s.create("people/leave", { who: "anna" });
   await s.clock({ auto: true }); // which does not jump to a deadline
@@ -75,11 +83,14 @@ test("a failure says in one line what happened, and shows the test", async (t) =
   const task = await s.create("shop/order");
   for (const [check, want] of [
     [() => s.status(task, "complete"), 'the task is waiting_for_retry, not complete: step "charge" '],
+    [() => s.status(task, "completed"), 'must be a state of tasks, not "completed"; did you mean complete?'],
+    [() => s.stub("charge", { result: 1 }, { result: 1n }), "outcomes[1] of step charge is not JSON: "],
+    [() => s.stub("charge", '{"result": 1}'), "outcomes[0] must be an object"],
     [() => s.calls("charge", 2), "1 call matches, 2 wanted: attempt 1 failed (declined)"],
     [() => s.calls("chrge", 1), 'no template has a step "chrge"'],
     [() => s.result(task, "charge"), "step charge has no result: "],
     [() => s.step(task, "pay"), "the task has no step pay; it has charge, return_period, settle"],
-    [() => s.create("shop/odrer"), "no template shop.odrer is registered; did you mean shop.order@1.0.0?"],
+    [() => s.create("shop/odrer"), "no template shop/odrer is registered; did you mean shop/order?"],
     [() => s.request("GET", "/nowhere"), "no such path: /nowhere"],
   ]) {
     await assert.rejects(check, (e) => e.message.includes(want) && !e.message.includes("\n") && !e.stack.includes("index.cjs"), want);
@@ -97,6 +108,20 @@ test("a service that does not start says so", async (t) => {
   assert.match(await run([file], { STEPWELL: "/no/such program" }), /error: '\/no\/such does not run: spawn \/no\/such ENOENT'/);
 });
 
+test("the log is shown with the test that fails only", async (t) => {
+  const file = path.join(temporary(t), "test.mjs");
+  writeFileSync(file, `import { test } from "node:test"; import { sandbox, start } from "${new URL("../index.mjs", import.meta.url).href}";
+    start(["--templates", "${order}"]);
+    for (const [name, want] of [["one", "waiting_for_retry"], ["two", "complete"]]) test(name, async (t) => {
+      const s = await sandbox(t);
+      await s.stub("charge", { error: { message: "declined " + name } });
+      await s.status(await s.create("shop/order"), want);
+    });`);
+  const said = await run([file]);
+  assert.match(said, /"INFO".*declined two/);
+  assert.doesNotMatch(said, /declined one/);
+});
+
 // run returns the output of a Node that fails. It ends only when the services that it started have ended.
 async function run(args, env = {}) {
   const node = spawn(process.execPath, ["--test-reporter=tap", ...args],
@@ -112,8 +137,8 @@ test("the service ends when its runner is killed", async (t) => {
   const entry = new URL("../index.mjs", import.meta.url).href;
   writeFileSync(file, `import { sandbox } from "${entry}"; console.error((await sandbox()).url);
     process.kill(process.pid, "SIGKILL");`);
-  const url = await run([file]); // until the service closes its standard error
-  await assert.rejects(fetch(url.trim() + "/health/live"), /fetch failed/);
+  const url = await run([file]);
+  while (await fetch(url.trim() + "/health/live").then(() => true, () => false));
 });
 
 const posix = { skip: process.platform === "win32" && "needs a shell" };

@@ -58,6 +58,15 @@ def test_somebody_answers(sandbox: Sandbox) -> None:
     assert [s["name"] for s in sandbox.steps(task)] == ["ask", "approve", "remind", "approve_late", "grant"]
 
 
+def test_every_fault_of_every_step(sandbox: Sandbox) -> None:
+    sandbox.stub("charge", {"result": {"receipt": 1}})
+    sandbox.stub("settle", {"result": "settled"})
+    with pytest.raises(AssertionError, match=r"STEP +fails_once(?s:.*)--only charge:nobody  stuck: ") as said:
+        sandbox.explore("shop/order", amount=120)
+    assert "amount" not in str(said.value)
+    sandbox.explore("shop/order", amount=120, allow={"nobody": ["stuck"]})
+
+
 def test_tests_do_not_see_each_other(stepwell: Service) -> None:
     with stepwell.sandbox() as one, stepwell.sandbox(deterministic_ids="seed") as two:
         one.create("shop/order")
@@ -68,11 +77,14 @@ def test_tests_do_not_see_each_other(stepwell: Service) -> None:
 @pytest.mark.parametrize("check, want", [
     (lambda s, task: s.status(task, "complete"),
      'the task is waiting_for_retry, not complete: step "charge" '),
+    (lambda s, task: s.status(task, "completed"), 'must be a state of tasks, not "completed"; did you mean complete?'),
+    (lambda s, task: s.stub("charge", {"result": 1}, {"result": object()}), "outcomes[1] of step charge is not JSON: "),
+    (lambda s, task: s.stub("charge", '{"result": 1}'), "outcomes[0] must be an object"),
     (lambda s, task: s.calls("charge", 2), "1 call matches, 2 wanted: attempt 1 failed (declined)"),
     (lambda s, task: s.calls("chrge", 1), 'no template has a step "chrge"'),
     (lambda s, task: s.result(task, "charge"), "step charge has no result: "),
     (lambda s, task: s.step(task, "pay"), "the task has no step pay; it has charge, return_period, settle"),
-    (lambda s, task: s.create("shop/odrer"), "no template shop.odrer is registered; did you mean shop.order@1.0.0?"),
+    (lambda s, task: s.create("shop/odrer"), "no template shop/odrer is registered; did you mean shop/order?"),
     (lambda s, task: s.request("GET", "/nowhere"), "no such path: /nowhere"),
 ])
 def test_a_failure_says_in_one_line_what_happened(
@@ -116,6 +128,16 @@ def test_a_failing_test_shows_the_line_of_the_test_only(pytester: pytest.Pyteste
     result.stdout.fnmatch_lines([">*sandbox.status(*", "E*AssertionError: the task is *, not complete: *",
                                  "*.py:2: AssertionError"])
     assert "__init__.py" not in result.stdout.str()
+
+
+def test_the_log_is_shown_with_the_test_that_fails_only(pytester: pytest.Pytester) -> None:
+    pytester.makeini(f"[pytest]\nstepwell_flags = --templates '{FLAGS[1]}'")
+    test = ("def test_{0}(sandbox):\n    sandbox.stub('charge', {{'error': {{'message': 'declined {0}'}}}})\n"
+            "    sandbox.status(sandbox.create('shop/order'), '{1}')\n")
+    pytester.makepyfile(test.format("one", "waiting_for_retry") + test.format("two", "complete"))
+    result = pytester.runpytest_subprocess()
+    result.stdout.fnmatch_lines(["*Captured stderr call*", '*"INFO"*declined two*'])
+    assert "declined one" not in result.stdout.str() + result.stderr.str()
 
 
 def test_a_service_that_does_not_start_says_why(pytester: pytest.Pytester) -> None:

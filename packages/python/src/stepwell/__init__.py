@@ -21,8 +21,8 @@ from typing import Any, ClassVar, NoReturn
 __all__ = ["Sandbox", "Service", "TestCase", "start"]
 __tracebackhide__ = __unittest = True  # pytest and unittest leave this file out of tracebacks
 
-_SERVE = ["--fixture", "--quiet", "--log-level", "warn", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0",
-          "--print-ready", "--exit-with-parent"]
+_SERVE = ["--fixture", "--quiet", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--print-ready",
+          "--exit-with-parent"]
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # the service is here, behind no proxy
 
 
@@ -35,9 +35,10 @@ class Service:
     """A running Stepwell. It ends with stop, or with this process, however that ends."""
 
     def __init__(self, flags: Sequence[object], cwd: str | os.PathLike[str] | None, env: dict[str, str]) -> None:
-        command, self.flags = _program(os.environ | env), [str(flag) for flag in flags]
+        env = {"STEPWELL_LOG__LEVEL": "warn"} | os.environ | env
+        command, self.flags = _program(env), [str(flag) for flag in flags]
         try:
-            self._program = subprocess.Popen([*command, *_SERVE, *self.flags], cwd=cwd, env=os.environ | env,
+            self._program = subprocess.Popen([*command, *_SERVE, *self.flags], cwd=cwd, env=env,
                                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except OSError as e:
             _fail(f"{shlex.join(command)} does not run: {e.strerror}")
@@ -97,6 +98,11 @@ class Sandbox:
 
     def stub(self, step: str, *outcomes: object, then: str = "last") -> None:
         """Scripts the outcomes of a step's attempts. Then the last one repeats, or, with then="handler", the step runs."""
+        for i, outcome in enumerate(outcomes):
+            try:
+                json.dumps(outcome, allow_nan=False)
+            except (TypeError, ValueError) as e:
+                _fail(f"outcomes[{i}] of step {step} is not JSON: {e}")
         self.control("stubs", match={"step": step}, outcomes=outcomes, then=then)
 
     def create(self, template: str, **context: object) -> str:
@@ -104,6 +110,14 @@ class Sandbox:
         namespace, _, name = template.partition("/")
         task = self.request("POST", "/v1/tasks", {"namespace": namespace, "name": name, "context": context})
         return str(task["task_uuid"])
+
+    def explore(self, template: str, *, before: str | None = None, check: str | None = None,
+                allow: object = None, **context: object) -> None:
+        """Runs a task with every fault of every step, and fails the test with the table if one does not end as it should."""
+        namespace, _, name = template.partition("/")
+        found = self.control("explore", namespace=namespace, name=name, context=context, before=before, check=check, allow=allow)
+        if found["findings"]:
+            _fail("\n" + found["text"])
 
     def steps(self, task: str) -> list[dict[str, Any]]:
         """Waits until nothing runs, and returns the steps of a task."""
@@ -127,8 +141,7 @@ class Sandbox:
     def status(self, task: str, want: str) -> None:
         """Waits until nothing runs, and checks the status of a task."""
         self.control("wait-idle")
-        if (got := self.request("GET", f"/v1/tasks/{task}")["status"]) != want:
-            _fail(f"the task is {got}, not {want}: {self.why(task)}")
+        self.control("verify", task_uuid=task, status=want)
 
     def why(self, task: str) -> str:
         """Says in one line why a task is stuck."""

@@ -34,7 +34,8 @@ def stepwell_flags(pytestconfig: pytest.Config) -> Sequence[object]:
 @pytest.fixture(scope="session", name="stepwell")
 def _stepwell(pytestconfig: pytest.Config, stepwell_flags: Sequence[object]) -> Iterator[Service]:
     """A running Stepwell."""
-    with start(*stepwell_flags, cwd=pytestconfig.rootpath) as service:
+    # pytest captures the log, and shows it with the test that fails.
+    with start(*stepwell_flags, cwd=pytestconfig.rootpath, STEPWELL_LOG__LEVEL="info") as service:
         yield service
 
 

@@ -45,6 +45,9 @@ final class Json {
             list.forEach(member -> members.add(write(member)));
             return "[" + String.join(",", members) + "]";
         }
+        if (value instanceof Number n && !Double.isFinite(n.doubleValue())) {
+            throw new IllegalArgumentException("not JSON: " + value);
+        }
         return value == null || value instanceof Number || value instanceof Boolean ? String.valueOf(value) : quote(value.toString());
     }
 

@@ -6,6 +6,7 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
@@ -62,6 +63,13 @@ public final class Sandbox implements ExtensionContext.Store.CloseableResource, 
 
     /** Is stub, but after the last outcome the step runs if then is "handler". */
     public void stubThen(String then, String step, Map<?, ?>... outcomes) {
+        for (int i = 0; i < outcomes.length; i++) {
+            try {
+                Json.write(outcomes[i]);
+            } catch (IllegalArgumentException e) {
+                throw new AssertionError("outcomes[" + i + "] of step " + step + " is " + e.getMessage());
+            }
+        }
         control("stubs", Map.of("match", Map.of("step", step), "outcomes", List.of(outcomes), "then", then));
     }
 
@@ -76,6 +84,17 @@ public final class Sandbox implements ExtensionContext.Store.CloseableResource, 
         Object task = request("POST", "/v1/tasks",
                 Map.of("namespace", names[0], "name", names.length < 2 ? "" : names[1], "context", context));
         return (String) Json.object(task).get("task_uuid");
+    }
+
+    /** Runs a task with every fault of every step, and fails the test with the table if one does not end as it should. */
+    public void explore(String template, Map<String, ?> context, Map<String, ?> options) {
+        String[] names = template.split("/", 2);
+        Map<String, Object> body = new HashMap<>(options);
+        body.putAll(Map.of("namespace", names[0], "name", names.length < 2 ? "" : names[1], "context", context));
+        Map<String, Object> found = control("explore", body);
+        if (!found.get("findings").equals(0L)) {
+            throw new AssertionError("\n" + found.get("text"));
+        }
     }
 
     /** Waits until nothing runs, and returns the steps of a task. */
@@ -103,10 +122,7 @@ public final class Sandbox implements ExtensionContext.Store.CloseableResource, 
     /** Waits until nothing runs, and checks the status of a task. */
     public void status(String task, String want) {
         control("wait-idle", null);
-        Object got = Json.object(request("GET", "/v1/tasks/" + task, null)).get("status");
-        if (!want.equals(got)) {
-            throw new AssertionError("the task is " + got + ", not " + want + ": " + why(task));
-        }
+        control("verify", Map.of("task_uuid", task, "status", want));
     }
 
     /** Says in one line why a task is stuck. */

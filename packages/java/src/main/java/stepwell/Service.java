@@ -16,11 +16,13 @@ import org.junit.jupiter.api.extension.ExtensionContext;
 
 /** A running Stepwell, which classes with the same flags share. It ends with their tests, or with this process, however that ends. */
 public final class Service implements ExtensionContext.Store.CloseableResource {
-    private static final String SERVE = "--fixture --quiet --log-level warn --listen 127.0.0.1:0"
-            + " --worker-listen 127.0.0.1:0 --print-ready --exit-with-parent";
+    private static final String SERVE = "--fixture --quiet --listen 127.0.0.1:0 --worker-listen 127.0.0.1:0"
+            + " --print-ready --exit-with-parent";
     private static final boolean WINDOWS = File.separatorChar == '\\';
     private static List<String> command; // null until it was found
     private final Process process;
+    private final File log;
+    private int returned; // characters of it
     /** For the application under test. */
     public final String url;
 
@@ -30,9 +32,12 @@ public final class Service implements ExtensionContext.Store.CloseableResource {
         command.addAll(List.of(SERVE.split(" ")));
         command.addAll(flags);
         try {
-            process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+            log = File.createTempFile("stepwell-", ".log");
+            log.deleteOnExit();
+            process = new ProcessBuilder(command).redirectError(log).start();
             String ready = new BufferedReader(process.inputReader(StandardCharsets.UTF_8)).readLine();
             if (ready == null) {
+                System.err.print(logged());
                 throw new AssertionError(("stepwell " + String.join(" ", flags)).trim() + " did not start: its output says why");
             }
             url = (String) Json.object(Json.read(ready)).get("orchestration_url");
@@ -44,6 +49,14 @@ public final class Service implements ExtensionContext.Store.CloseableResource {
     /** Creates a sandbox, whose clock is frozen. Options are such as Map.of("deterministic_ids", "SEED"). */
     public Sandbox sandbox(Map<String, ?> options) {
         return new Sandbox(url + "/_stepwell/sandboxes", options);
+    }
+
+    /** Returns what Stepwell has logged since the last call. */
+    synchronized String logged() throws IOException {
+        String all = Files.readString(log.toPath());
+        String news = all.substring(returned);
+        returned = all.length();
+        return news;
     }
 
     /** Stops the service. JUnit does this after all tests. */

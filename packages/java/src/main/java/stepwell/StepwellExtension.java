@@ -1,9 +1,11 @@
 package stepwell;
 
+import java.io.IOException;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import org.junit.jupiter.api.extension.AfterTestExecutionCallback;
 import org.junit.jupiter.api.extension.BeforeAllCallback;
 import org.junit.jupiter.api.extension.ExtensionContext;
 import org.junit.jupiter.api.extension.ParameterContext;
@@ -11,7 +13,7 @@ import org.junit.jupiter.api.extension.ParameterResolver;
 import org.junit.platform.commons.support.AnnotationSupport;
 
 /** The extension behind {@link Stepwell}. Register it in a static field to compute flags. */
-public final class StepwellExtension implements BeforeAllCallback, ParameterResolver {
+public final class StepwellExtension implements BeforeAllCallback, AfterTestExecutionCallback, ParameterResolver {
     private static final ExtensionContext.Namespace NAMESPACE = ExtensionContext.Namespace.create(StepwellExtension.class);
     private final List<String> flags; // null for those of the annotation
 
@@ -34,6 +36,14 @@ public final class StepwellExtension implements BeforeAllCallback, ParameterReso
         }
     }
 
+    /** Shows the log of Stepwell with a test that fails. */
+    @Override
+    public void afterTestExecution(ExtensionContext context) throws IOException {
+        Service service = context.getRoot().getStore(NAMESPACE).get(wanted(context), Service.class);
+        String log = service == null ? "" : service.logged();
+        System.err.print(context.getExecutionException().isPresent() ? log : "");
+    }
+
     @Override
     public boolean supportsParameter(ParameterContext parameter, ExtensionContext context) {
         return List.of(Sandbox.class, Service.class).contains(parameter.getParameter().getType());
@@ -42,10 +52,13 @@ public final class StepwellExtension implements BeforeAllCallback, ParameterReso
     /** Returns the service, or the sandbox of a test, which ends with it. One that a class asks for before its tests is for all of them. */
     @Override
     public Object resolveParameter(ParameterContext parameter, ExtensionContext context) {
-        List<String> wanted = flags != null ? flags : annotated(context);
-        Service service = context.getRoot().getStore(NAMESPACE).getOrComputeIfAbsent(wanted, Service::new, Service.class);
+        Service service = context.getRoot().getStore(NAMESPACE).getOrComputeIfAbsent(wanted(context), Service::new, Service.class);
         return parameter.getParameter().getType() == Service.class ? service
                 : context.getStore(NAMESPACE).getOrComputeIfAbsent("sandbox", key -> service.sandbox(Map.of()));
+    }
+
+    private List<String> wanted(ExtensionContext context) {
+        return flags != null ? flags : annotated(context);
     }
 
     private static List<String> annotated(ExtensionContext context) {

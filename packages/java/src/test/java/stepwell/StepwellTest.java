@@ -8,7 +8,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.platform.engine.discovery.DiscoverySelectors.selectClass;
 
 import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.PrintStream;
 import java.net.ConnectException;
 import java.net.URI;
 import java.net.http.HttpClient;
@@ -79,16 +81,27 @@ class StepwellTest {
     }
 
     @Test
+    void everyFaultOfEveryStep(Sandbox s) {
+        s.stub("charge", Map.of("result", Map.of("receipt", 1)));
+        s.stub("settle", Map.of("result", "settled"));
+        AssertionError found = assertThrows(AssertionError.class, () -> s.explore("shop/order", Map.of("amount", 120), Map.of()));
+        assertTrue(found.getMessage().contains("--only charge:nobody  stuck: "), found.getMessage());
+        s.explore("shop/order", Map.of("amount", 120), Map.of("allow", Map.of("nobody", List.of("stuck"))));
+    }
+
+    @Test
     void failureSaysInOneLineWhatHappened(Sandbox s) {
         s.stub("charge", DECLINED);
         String task = s.create("shop/order", Map.of());
         Map<String, Consumer<Sandbox>> checks = Map.of(
+                "must be a state of tasks, not \"completed\"; did you mean complete?", x -> x.status(task, "completed"),
+                "outcomes[1] of step charge is not JSON: NaN", x -> x.stub("charge", DECLINED, Map.of("result", Double.NaN)),
                 "the task is waiting_for_retry, not complete: step \"charge\" ", x -> x.status(task, "complete"),
                 "1 call matches, 2 wanted: attempt 1 failed (declined)", x -> x.calls("charge", 2),
                 "no template has a step \"chrge\"", x -> x.calls("chrge", 1),
                 "step charge has no result: ", x -> x.result(task, "charge"),
                 "the task has no step pay; it has charge, return_period, settle", x -> x.step(task, "pay"),
-                "no template shop.odrer is registered; did you mean shop.order@1.0.0?", x -> x.create("shop/odrer", Map.of()),
+                "no template shop/odrer is registered; did you mean shop/order?", x -> x.create("shop/odrer", Map.of()),
                 "no such path: /nowhere", x -> x.request("GET", "/nowhere", null));
         checks.forEach((want, check) -> {
             String said = assertThrows(AssertionError.class, () -> check.accept(s)).getMessage();
@@ -146,6 +159,34 @@ class StepwellTest {
         }
     }
 
+    @Stepwell({"--templates", ORDER})
+    static class FailingSuite {
+        @Test
+        void one(Sandbox s) {
+            s.stub("charge", Map.of("error", Map.of("message", "declined one")));
+            s.status(s.create("shop/order"), "waiting_for_retry");
+        }
+
+        @Test
+        void two(Sandbox s) {
+            s.stub("charge", Map.of("error", Map.of("message", "declined two")));
+            s.status(s.create("shop/order"), "complete");
+        }
+    }
+
+    @Test
+    void logIsShownWithTheTestThatFailsOnly() {
+        PrintStream before = System.err;
+        ByteArrayOutputStream said = new ByteArrayOutputStream();
+        System.setErr(new PrintStream(said));
+        try {
+            EngineTestKit.engine("junit-jupiter").selectors(selectClass(FailingSuite.class)).execute();
+        } finally {
+            System.setErr(before);
+        }
+        assertTrue(said.toString().contains("declined two") && !said.toString().contains("declined one"), said.toString());
+    }
+
     @Stepwell({"--templates", "nowhere.json"})
     static class BrokenSuite {
         @Test
@@ -186,8 +227,12 @@ class StepwellTest {
         String url = said.readLine();
         assertEquals(200, get(url));
         runner.toHandle().destroyForcibly(); // SIGKILL
-        assertNull(said.readLine()); // when the service, too, has closed its standard error
-        assertThrows(ConnectException.class, () -> get(url));
+        assertNull(said.readLine());
+        assertThrows(ConnectException.class, () -> {
+            while (get(url) == 200) {
+                Thread.onSpinWait();
+            }
+        });
     }
 
     @Test

@@ -229,6 +229,20 @@ func TestConsoleFixture(t *testing.T) {
 	p.clickText("Requests", "demo/approval · approve, attempt 1")
 	p.inspect("fixture-requests")
 
+	block := func(urls ...string) { // as if the service were gone
+		p.command("Network.setBlockedURLs", object{"urls": append([]string{}, urls...)}, nil)
+	}
+	refused := func(act string) { // what cannot be read or done is said in its place
+		block("*/_stepwell/requests*", "*/_stepwell/stubs")
+		p.clickText(act, "The service does not respond.")
+		block()
+		p.clickText("Try again", "Refresh")
+	}
+	refused("Refresh")
+	refused("Clear")
+	p.clickText("Stubs", "stub-1")
+	refused("Refresh")
+
 	p.clickText("Reset …")
 	p.clickText("Reset", "The service is reset.")
 	if got := s.api().do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "0" {

@@ -13,7 +13,7 @@ export const actAs = (name) => {
   entered = name;
 };
 
-function names(steps) {
+function namesOf(steps) {
   const some = steps
     .slice(0, 3)
     .map((s) => s.name)
@@ -23,7 +23,7 @@ function names(steps) {
 
 function thenRuns(children) {
   if (!children) return "";
-  return children.length ? `Then ${names(children)} can run.` : "No other step waits for it.";
+  return children.length ? `Then ${namesOf(children)} can run.` : "No other step waits for it.";
 }
 
 // actions describes each action on a step: its verb on the command line, the button, what it does,
@@ -84,7 +84,7 @@ const actions = {
     about: (s, after) =>
       "The step will never run." +
       (after?.length
-        ? ` ${names(after)} can then not run either, and the task is blocked until somebody acts on ` +
+        ? ` ${namesOf(after)} can then not run either, and the task is blocked until somebody acts on ` +
           `${after.length > 1 ? "them" : "it"}.`
         : ""),
   },

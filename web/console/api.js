@@ -85,9 +85,9 @@ let caller = null,
 // readCaller asks once for each credential what the caller may do.
 export async function readCaller() {
   if (!service.auth) return;
-  const request = (asked ||= get("/v1/auth/permissions").catch(() => null)),
-    answer = await request;
-  if (request !== asked) return; // another credential has come
+  const sent = (asked ||= get("/v1/auth/permissions").catch(() => null)),
+    answer = await sent;
+  if (sent !== asked) return; // another credential has come
   caller = answer;
   if (!answer) asked = null;
 }
@@ -217,7 +217,7 @@ export function reader(signal, read, pause) {
     failed = null,
     ended = 0,
     took = 0,
-    current = Date.now();
+    known = Date.now();
   const soon = (wait = Math.max(ended + Math.max(pause, 10 * took) - Date.now(), 100)) => {
     if (reading) wanted = true;
     else if (!signal.aborted) timer ??= setTimeout(run, wait);
@@ -228,14 +228,14 @@ export function reader(signal, read, pause) {
     try {
       await read();
       failed = null;
-      current = Date.now();
+      known = Date.now();
     } catch (error) {
       failed = error;
       if (!(error instanceof ApiError) && !signal.aborted) console.error(error);
     }
     [reading, ended, took] = [false, Date.now(), Date.now() - began];
     if (signal.aborted) return;
-    cutOff(run, failed, current);
+    cutOff(run, failed, known);
     if (failed && failed.status !== 401 && failed.status !== 403) soon(retryPause);
     else if (wanted) soon();
   };
@@ -422,8 +422,8 @@ async function readStream(stream) {
     if (!response.ok) return refusal(response, await response.text());
     const parse = parser(stream),
       decoder = new TextDecoder();
-    for (const reader = response.body.getReader(); ;) {
-      const { value, done } = await reader.read();
+    for (const body = response.body.getReader(); ;) {
+      const { value, done } = await body.read();
       if (done) return null;
       clearInterval(late);
       stream.heard = Date.now();
@@ -446,9 +446,9 @@ function parser(stream) {
     data = "",
     id = "";
   return (text) => {
-    const lines = (rest + text).split("\n");
-    rest = lines.pop();
-    for (const line of lines) {
+    const whole = (rest + text).split("\n");
+    rest = whole.pop();
+    for (const line of whole) {
       if (line.startsWith("data: ")) data += line.slice(6);
       else if (line.startsWith("event: ")) type = line.slice(7);
       else if (line.startsWith("id: ")) id = line.slice(4);

@@ -56,14 +56,20 @@ export async function show(root, { query, signal, remember, renew }) {
   );
 }
 
-// section makes the content of a tab, which fill(place, again) fills.
-function section(fill, signal) {
+// section makes the content of a tab. read(place, again) fills it, and again(act) does something first, if it is given,
+// and says what is refused.
+function section(read, signal) {
   const place = h("div.view");
-  const again = async () => {
+  const again = async (act) => {
     try {
-      await fill(place, again);
+      await act?.();
+      await read(place, again);
     } catch (e) {
-      if (!signal.aborted) fill(place, problem(e));
+      if (!signal.aborted)
+        fill(
+          place,
+          problem(e, () => again(act)),
+        );
     }
   };
   again();
@@ -80,8 +86,8 @@ class Clock {
     this.element = h("section.card.view", { "aria-label": "Clock" }, this.head, this.actions, this.due);
     this.soon = api.reader(signal, () => this.load(), 300);
     const tick = setInterval(() => this.tick(), 250);
-    const stop = api.events({}, this.soon, (state) => {
-      if (state === "open" || state === "gap") this.soon();
+    const stop = api.events({}, this.soon, (now) => {
+      if (now === "open" || now === "gap") this.soon();
     });
     signal.addEventListener("abort", () => {
       clearInterval(tick);
@@ -183,7 +189,10 @@ async function stubs(place, again) {
   const { stubs: list } = await api.get(base + "stubs");
   fill(
     place,
-    h("div.row.end", button("Refresh", again, "quiet small")),
+    h(
+      "div.row.end",
+      button("Refresh", () => again(), "quiet small"),
+    ),
     list.length
       ? table(
           "Stubs, the first that matches decides",
@@ -223,18 +232,11 @@ const matchText = (match) =>
 async function requests(place, again) {
   const { entries: all, total } = await api.get(base + "requests?limit=200");
   const entries = all.filter((e) => !e.path?.startsWith("/console"));
-  const clear = button(
-    "Clear",
-    async () => {
-      await api.del(base + "requests");
-      await again();
-    },
-    "quiet small",
-  );
+  const clear = button("Clear", () => again(() => api.del(base + "requests")), "quiet small");
   const bar = h(
     "div.row",
     h("span.soft.grow", `${number(entries.length)} of ${number(total)}, the newest first`),
-    button("Refresh", again, "quiet small"),
+    button("Refresh", () => again(), "quiet small"),
     clear,
   );
   if (!entries.length)

@@ -79,13 +79,13 @@ const mean = (list, value) => list.reduce((sum, i) => sum + value[i], 0) / list.
 
 // order sorts layers by the mean place of neighbours, from both sides in turn.
 function order(rows, up, down) {
-  const place = up.map(() => 0);
+  const at = up.map(() => 0);
   const number = (row) =>
     row.forEach((v, i) => {
-      place[v] = i - (row.length - 1) / 2;
+      at[v] = i - (row.length - 1) / 2;
     });
   const sweep = (row, sides) => {
-    const key = new Map(row.map((v) => [v, sides[v].length ? mean(sides[v], place) : place[v]]));
+    const key = new Map(row.map((v) => [v, sides[v].length ? mean(sides[v], at) : at[v]]));
     row.sort((a, b) => key.get(a) - key.get(b));
     number(row);
   };

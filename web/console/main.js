@@ -123,9 +123,9 @@ function keep() {
 
 // findAgain shows a page where it was left.
 function findAgain(view) {
-  const link = place.focus && view.querySelector(`a[href="${CSS.escape(place.focus)}"]`);
-  link?.focus({ preventScroll: true });
-  if (link) scrollBy(0, link.getBoundingClientRect().top - place.top);
+  const left = place.focus && view.querySelector(`a[href="${CSS.escape(place.focus)}"]`);
+  left?.focus({ preventScroll: true });
+  if (left) scrollBy(0, left.getBoundingClientRect().top - place.top);
   else if (place.scroll) scrollTo(0, place.scroll);
 }
 
@@ -349,8 +349,8 @@ function pressed(e) {
     return;
   const before = after;
   after = e.key === "g" ? "g" : "";
-  const place = before === "g" && places().find((a) => a.dataset.key === e.key);
-  if (place) place.click();
+  const to = before === "g" && places().find((a) => a.dataset.key === e.key);
+  if (to) to.click();
   else if (e.key === "?") listKeys();
   else if (e.key === "/") document.querySelector("[data-search]")?.focus();
   else if (e.key === "c" && api.can("tasks:create") && before !== "g") go("/start");
@@ -421,10 +421,10 @@ function showStream({ detail }) {
 }
 
 // banner shows a note above the page, or nothing without content.
-function banner(place, ...content) {
-  fill(place, content);
-  if (!content.length) place.remove();
-  else if (!place.isConnected) byId("page").before(place);
+function banner(e, ...content) {
+  fill(e, content);
+  if (!content.length) e.remove();
+  else if (!e.isConnected) byId("page").before(e);
 }
 
 function showClock({ detail }) {

@@ -182,7 +182,7 @@ export function attemptsOf(step, audit) {
     before = s.attempt;
     for (const a of [...audit].reverse()) if (a.inputs && exact(a.recorded_at) <= s.from) ({ inputs } = a);
     const entry = ends.get(s.to),
-      state = s.to === undefined ? "in_progress" : entry?.success === false ? "error" : entry ? "complete" : s.end;
+      final = s.to === undefined ? "in_progress" : entry?.success === false ? "error" : entry ? "complete" : s.end;
     const around = (kind, n) => (spans[n]?.kind === kind ? spans[n] : undefined);
     return [
       {
@@ -192,8 +192,8 @@ export function attemptsOf(step, audit) {
         key: `${step.id} ${i} ${s.to ?? ""}`,
         entry,
         inputs,
-        state,
-        word: WORDS[state] ?? look(state).word,
+        state: final,
+        word: WORDS[final] ?? look(final).word,
         ready: around("queue", i - 1),
         pause: around("retry", i + 1),
       },

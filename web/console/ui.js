@@ -113,12 +113,12 @@ export const timeForms = {
   utc: { label: "UTC", format: (at) => zoned("UTC").format(at) },
   iso: { label: "ISO 8601", format: (at) => new Date(at).toISOString() },
 };
-let form = api.setting("times");
+let timeForm = api.setting("times");
 
 // times returns the name of the form that is chosen, and chooseTimes chooses one.
-export const times = () => (timeForms[form] ? form : "local");
+export const times = () => (timeForms[timeForm] ? timeForm : "local");
 export const chooseTimes = (name) => {
-  form = name;
+  timeForm = name;
   api.setting("times", name);
 };
 
@@ -461,7 +461,18 @@ export const onCredential = (f) => api.signals.addEventListener("credential", f,
 // [label, text] pairs for the present values. submit() does it, and done() takes what that returned. What is refused is
 // said at the inputs, or at place; after a refused credential it continues once there is another.
 /** @param {Record<string, any>} options */
-export function actForm({ about, fields = [], input, commands, action, more, danger, needs, submit, done }) {
+export function actForm({
+  about,
+  fields = [],
+  input,
+  commands,
+  action,
+  more,
+  danger,
+  needs: permission,
+  submit,
+  done,
+}) {
   const place = h("div", { role: "alert" }),
     texts = h("details.commands"),
     kind = danger ? "danger" : "primary";
@@ -500,7 +511,9 @@ export function actForm({ about, fields = [], input, commands, action, more, dan
       "div.row.end",
       place,
       more,
-      needs ? allowed(needs, action, null, kind, { type: "submit" }) : button(action, null, kind, { type: "submit" }),
+      permission
+        ? allowed(permission, action, null, kind, { type: "submit" })
+        : button(action, null, kind, { type: "submit" }),
     ),
   );
   const send = form.querySelector("[type=submit], .denied button");

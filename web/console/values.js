@@ -78,9 +78,9 @@ function treeNode(value, open, name) {
     { open: open > 0 },
     h("summary", key, h("span.soft", list ? `[ ${plural(size, "element")} ]` : `{ ${plural(size, "member")} }`)),
   );
-  const fill = () => node.children.length < 2 && node.append(treeMembers(Object.entries(value), open - 1));
-  if (open > 0) fill();
-  node.addEventListener("toggle", fill);
+  const unfold = () => node.children.length < 2 && node.append(treeMembers(Object.entries(value), open - 1));
+  if (open > 0) unfold();
+  node.addEventListener("toggle", unfold);
   return node;
 }
 

@@ -129,7 +129,7 @@ func TestMachineMemory(t *testing.T) {
 		t.Errorf("got %d bytes; want %d kB (%v)", machineMemory(), kB, err)
 	}
 	c := defaultConfig()
-	if got, n := c.Store.memory(), availableMemory(); got != n/100*70 || n > kB<<10 {
-		t.Errorf("got %d bytes for tasks of %d; want 70 %%", got, n)
+	if got, n := c.Store.memory(), availableMemory(); got != (n-32<<20)/2 || n > kB<<10 {
+		t.Errorf("got %d bytes for tasks of %d; want half of those beyond 32 MiB", got, n)
 	}
 }

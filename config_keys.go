@@ -143,8 +143,8 @@ var configKeys = resolveKeys(reflect.TypeFor[Config](), append([]configKey{
 	{path: "store.retain_finished_age_hours", def: 0, min: 0, max: maxConfigCount,
 		help: "how long to keep a finished task, in hours; 0: no limit"},
 	{path: "store.max_memory_mb", def: 0, min: 0, max: maxConfigCount,
-		help: "memory for tasks, in MB; 0: 70 % of the cgroup's or the machine's; near it finished ones are dropped; a " +
-			"sixteenth more for request bodies, 4 to 32 MiB, and half of that for answers"},
+		help: "memory for tasks, in MB; 0: half of what the cgroup or the machine has beyond 32 MiB, at least an eighth; near " +
+			"it finished ones are dropped"},
 	{path: "requests.keep_hours", def: 24, min: 1, max: 24 * 366,
 		help: "how long an Idempotency-Key is remembered, in hours, even if its task was dropped"},
 	{path: "events.keep", def: defaultKeptEvents, min: 1, max: 10 * maxConfigCount,

@@ -349,34 +349,37 @@ const (
 	maxRequestMemory = 64 << 20 // bytes, of all requests together
 )
 
+// What the memory that the process can get is for. While something else has the processors, there may be much garbage:
+// the collector then lets the heap grow.
+const (
+	ownMemory          = 32 << 20 // bytes, for all but tasks; half of what is left is for tasks, and half for garbage
+	requestMemoryShare = 8        // one eighth, up to maxRequestMemory
+	assumedMemory      = 4 << 30  // bytes, of a machine that does not say how much it has
+)
+
 func newQuotas(c *Config) *quotas {
 	q := &quotas{lostLines: new(atomic.Uint64)}
 	q.connections.most = int64(c.Web.MaxConnections)
 	q.requests.most = maxRequests
 	q.waiting.most = (2*q.connections.most + 2) / 3 // others have connections left
 	q.streams.most, q.actions.most = int64(c.Events.MaxStreams), maxActions
-	q.memory.most = maxRequestMemory
+	q.memory.most = min(availableMemory()/requestMemoryShare, maxRequestMemory)
 	q.stored.most = c.Store.memory()
 	return q
 }
-
-// The memory for tasks without store.max_memory_mb.
-const (
-	taskMemoryShare = 70      // percent of what the process can get; the rest is for all else and the garbage collector
-	assumedMemory   = 4 << 30 // bytes, of a machine that does not say how much it has
-)
 
 // memory returns the memory for tasks, in bytes.
 func (c *storeConfig) memory() int64 {
 	if c.MaxMemoryMB > 0 {
 		return int64(c.MaxMemoryMB) << 20
 	}
-	return cmp.Or(availableMemory(), assumedMemory) / 100 * taskMemoryShare
+	n := availableMemory()
+	return max((n-ownMemory)/2, n/8)
 }
 
-// availableMemory returns how much memory the process can get, in bytes; 0 if that is unknown.
+// availableMemory returns how much memory the process can get, in bytes.
 func availableMemory() int64 {
-	n := machineMemory()
+	n := cmp.Or(machineMemory(), assumedMemory)
 	if most := cgroupMemory(os.DirFS("/")); most > 0 {
 		n = min(n, most)
 	}

@@ -23,7 +23,13 @@ func TestMemoryLimit(t *testing.T) {
 	if raceDetector() {
 		wire.Skip(t, "the race detector takes several times the memory")
 	}
-	const limit, large = 200 << 20, 200_000
+	for _, limit := range []int{64 << 20, 200 << 20} {
+		t.Run(fmt.Sprint(limit>>20), func(t *testing.T) { fillMemory(t, limit) })
+	}
+}
+
+func fillMemory(t *testing.T, limit int) {
+	const large = 200_000
 	join := memoryGroup(t, limit)
 	args := serveArguments("--data", t.TempDir())
 	start := func() *program {
@@ -36,15 +42,19 @@ func TestMemoryLimit(t *testing.T) {
 		refusals bool
 	}{{"diamond", false}, {"approval", true}} {
 		got := p.createLarge(tt.template, size(800, 2000), large)
-		if refused := got["503 STORE_FULL"]; got["201"]+refused != size(800, 2000) || (refused > 0) != tt.refusals {
-			t.Errorf("%s: got %v; want 201, and STORE_FULL only for what waits", tt.template, got)
+		refused, busy := got["503 STORE_FULL"], got["503 BACKPRESSURE"]
+		if got["201"]+refused+busy != size(800, 2000) || (refused > 0) != tt.refusals || busy > size(80, 200) {
+			t.Errorf("%s: got %v; want 201, STORE_FULL only for what waits, and a few BACKPRESSURE", tt.template, got)
 		}
 		p.signal(syscall.SIGKILL)
 		p.wait()
 		p = start()
 	}
-	if m := p.api().do("GET", "/metrics", "").body; !strings.Contains(string(m), "\nstepwell_limit{limit=\"stored_bytes\"} 1.46800") {
-		t.Errorf("the limit is not 70 %% of the group's:\n%s", m)
+	m := string(p.api().do("GET", "/metrics", "").body)
+	for name, want := range map[string]int{"stored_bytes": (limit - 32<<20) / 2, "request_bytes": limit / 8} {
+		if _, v, _ := strings.Cut(m, "\nstepwell_limit{limit=\""+name+"\"} "); wire.Must(strconv.ParseFloat(strings.Fields(v)[0], 64))(t) != float64(want) {
+			t.Errorf("the limit of %s is %.10s; want %d", name, v, want)
+		}
 	}
 	p.stop()
 }

@@ -208,8 +208,8 @@ export function cutOff(part, error, since = Date.now()) {
 const retryPause = 5000; // after a failure that may pass
 
 // reader returns a function that has a part of the page read again soon: one reading at a time, each some
-// milliseconds after the last one, or ten times as long as that took. It says when the part is cut off, and tries
-// again; after a refusal, once there is another credential or the person asks for it ("again").
+// milliseconds after the last one, or ten times as long as that took, up to ten seconds. It says when the part is cut
+// off, and tries again; after a refusal, once there is another credential or the person asks for it ("again").
 export function reader(signal, read, pause) {
   let timer,
     reading = false,
@@ -218,7 +218,7 @@ export function reader(signal, read, pause) {
     ended = 0,
     took = 0,
     known = Date.now();
-  const soon = (wait = Math.max(ended + Math.max(pause, 10 * took) - Date.now(), 100)) => {
+  const soon = (wait = Math.max(ended + Math.max(pause, Math.min(10 * took, longestPause)) - Date.now(), 100)) => {
     if (reading) wanted = true;
     else if (!signal.aborted) timer ??= setTimeout(run, wait);
   };

@@ -226,11 +226,13 @@ func cutSum(line []byte) []byte {
 
 // readTaskLine reads the line of a task and keeps its log as it is.
 func readTaskLine(line []byte) (l taskLine, err error) {
-	l, err = readMembers(line, func(l *taskLine, c *memberCoder) {
-		l.members(c, &l.template)
+	var c memberCoder // readMembers would allocate it and the line for each task of a start: BenchmarkStart
+	for c.again(line) {
+		l = taskLine{}
+		l.members(&c, &l.template)
 		c.raw("log", &l.log)
-	})
-	if err == nil && (l.id.isZero() || jsonKind(l.log) != '[' || l.template == "") {
+	}
+	if err = c.err; err == nil && (l.id.isZero() || jsonKind(l.log) != '[' || l.template == "") {
 		err = fmt.Errorf("a task must have its id, template and log")
 	}
 	if err == nil {

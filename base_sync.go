@@ -5,7 +5,6 @@ package main
 
 import (
 	"cmp"
-	"container/heap"
 	"fmt"
 	"maps"
 	"slices"
@@ -116,7 +115,6 @@ type priorityQueue[E any] struct {
 // push adds an element.
 func (q *priorityQueue[E]) push(e E) {
 	q.items = append(q.items, e)
-	q.put(len(q.items)-1, e)
 	q.fix(len(q.items) - 1)
 }
 
@@ -125,7 +123,7 @@ func (q *priorityQueue[E]) pop() E { return q.remove(0) }
 
 func (q *priorityQueue[E]) remove(place int) E {
 	e, last := q.items[place], len(q.items)-1
-	q.put(place, q.items[last])
+	q.items[place] = q.items[last]
 	// The array must not keep the element from being collected.
 	clear(q.items[last:])
 	if q.items = q.items[:last]; place < last {
@@ -134,27 +132,31 @@ func (q *priorityQueue[E]) remove(place int) E {
 	return e
 }
 
-// fix restores the order after the element at a place has changed.
-func (q *priorityQueue[E]) fix(place int) { heap.Fix(queueOrder[E]{q}, place) }
+// fix (hot path: BenchmarkGraph) restores the order after the element at a place has changed.
+func (q *priorityQueue[E]) fix(place int) {
+	e := q.items[place]
+	for parent := (place - 1) / 2; place > 0 && q.before(e, q.items[parent]); parent = (place - 1) / 2 {
+		q.put(place, q.items[parent])
+		place = parent
+	}
+	for child := 2*place + 1; child < len(q.items); child = 2*place + 1 {
+		if child+1 < len(q.items) && q.before(q.items[child+1], q.items[child]) {
+			child++
+		}
+		if !q.before(q.items[child], e) {
+			break
+		}
+		q.put(place, q.items[child])
+		place = child
+	}
+	q.put(place, e)
+}
 
 func (q *priorityQueue[E]) put(place int, e E) {
 	q.items[place] = e
 	if q.placed != nil {
 		q.placed(e, place)
 	}
-}
-
-// queueOrder is a queue for package heap, of which Fix alone is used.
-type queueOrder[E any] struct{ *priorityQueue[E] }
-
-func (q queueOrder[E]) Len() int           { return len(q.items) }
-func (q queueOrder[E]) Less(i, j int) bool { return q.before(q.items[i], q.items[j]) }
-func (q queueOrder[E]) Push(any)           { panic("not used") }
-func (q queueOrder[E]) Pop() any           { panic("not used") }
-func (q queueOrder[E]) Swap(i, j int) {
-	a, b := q.items[i], q.items[j]
-	q.put(i, b)
-	q.put(j, a)
 }
 
 // answerCache caches the answers to the last few questions for a fixed time. Callers that ask while an answer is

@@ -17,16 +17,18 @@ import (
 
 const (
 	maxLogWaiting = 2000                   // lines that wait to be written
+	maxLogBytes   = 1 << 20                // in them
 	maxLastLines  = 20                     // the same in the second half of logPatience
 	logPatience   = 200 * time.Millisecond // how long the end of the process waits until they are
 )
 
 // logQueue passes lines on to an output. Write never waits, because another goroutine writes to the output. If too many
-// lines wait, the oldest are lost: the last one may say why the process ends.
+// lines or bytes wait, the oldest are lost: the last one may say why the process ends.
 type logQueue struct {
 	to      io.Writer
 	log     atomic.Pointer[slog.Logger] // writes to the output, in the form of the log
 	lines   chan logLine                // that wait
+	bytes   atomic.Int64                // in them
 	ended   chan struct{}
 	lost    atomic.Uint64 // lines that were dropped or could not be written
 	missing atomic.Uint64 // lost lines of which the output says nothing yet
@@ -67,6 +69,9 @@ func (p *process) flushLog() {
 
 func (q *logQueue) Write(line []byte) (int, error) {
 	l := logLine{text: bytes.Clone(line)}
+	for q.bytes.Add(int64(len(line))); q.bytes.Load() > maxLogBytes && len(q.lines) > 0; {
+		q.drop()
+	}
 	for {
 		select {
 		case q.lines <- l:
@@ -81,7 +86,7 @@ func (q *logQueue) Write(line []byte) (int, error) {
 func (q *logQueue) drop() {
 	select {
 	case l := <-q.lines:
-		if l.flushed == nil {
+		if q.bytes.Add(-int64(len(l.text))); l.flushed == nil {
 			q.lost.Add(1)
 			q.missing.Add(1)
 		}
@@ -103,7 +108,7 @@ func (q *logQueue) run() {
 
 // write writes a line, and before it how many are missing there.
 func (q *logQueue) write(l logLine) {
-	if l.flushed != nil {
+	if q.bytes.Add(-int64(len(l.text))); l.flushed != nil {
 		close(l.flushed)
 		return
 	}

@@ -212,22 +212,26 @@ func (o *stuckOutput) Write(p []byte) (int, error) {
 }
 
 // TestLogQueue logs to an output that is stuck until it has lost lines: nobody waits for it, the output says how many
-// lines are missing and where, and the last lines get out.
+// lines are missing and where, and the last lines get out. Neither many lines nor long ones wait in memory.
 func TestLogQueue(t *testing.T) {
+	testLogQueue(t, 4000, 500)
+	testLogQueue(t, 40, 50_000)
+}
+
+func testLogQueue(t *testing.T, lines, length int) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &stuckOutput{free: make(chan struct{})}
 		q := newLogQueue(out)
 		q.setForm(func(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, nil)) })
-		const lines = 4000
 		for i := range lines {
-			fmt.Fprintf(q, "line %d %s\n", i, strings.Repeat("x", 500))
+			fmt.Fprintf(q, "line %d %s\n", i, strings.Repeat("x", length))
 			if i == 0 {
 				synctest.Wait() // until it is on its way
 			}
 		}
 		lost := int(q.lost.Load())
 		if lost < lines/4 || lost > lines*3/4 {
-			t.Errorf("%d of %d lines are lost; want those beyond %d", lost, lines, maxLogWaiting)
+			t.Errorf("%d of %d lines are lost; want those beyond %d, or %d bytes", lost, lines, maxLogWaiting, maxLogBytes)
 		}
 		close(out.free)
 		q.end()

@@ -306,8 +306,10 @@ func (s *store) write(cut *storeCut, w *lineWriter) error {
 	return untilError(
 		func() error { return s.templates.writeLines(w.line) },
 		func() error { return cut.figures.writeLines(cut.header.seq, w.line) },
-		func() error { return writeRequests(cut.requests, w.line) },
 		func() error {
+			for _, r := range cut.requests { // a start forgets those that were forgotten since
+				w.line(appendMembers(nil, r, (*keptRequest).members))
+			}
 			for line := range cut.tasks.lines() {
 				if err := w.line(line[:len(line)-1]); err != nil {
 					return err
@@ -332,11 +334,7 @@ func untilError(all ...func() error) error {
 // export writes the state as a file that an import reads.
 func (s *store) export(cut *storeCut, to io.Writer) error {
 	out := bufio.NewWriterSize(to, 64<<10)
-	err := s.write(cut, &lineWriter{out: out})
-	if err == nil {
-		err = out.Flush()
-	}
-	if err != nil {
+	if err := untilError(func() error { return s.write(cut, &lineWriter{out: out}) }, out.Flush); err != nil {
 		return fmt.Errorf("export the state: %w", err)
 	}
 	return nil

@@ -195,19 +195,6 @@ func (d *keptRequest) members(c *memberCoder) {
 	nonzero(c, "at", &d.at)
 }
 
-// writeRequests passes the lines of dropped requests to add, without their closing braces. A start forgets those that were
-// forgotten since.
-func writeRequests(dropped []*keptRequest, add func(line []byte) error) error {
-	var buf []byte
-	for _, d := range dropped {
-		buf = appendMembers(buf[:0], d, (*keptRequest).members)
-		if err := add(buf); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // requestLine loads such a line.
 func (l *restorer) requestLine(line []byte) error {
 	d, err := readMembers(line, (*keptRequest).members)

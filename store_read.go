@@ -492,9 +492,12 @@ func (b *lineBlock) line(l *checkedLine) {
 	}
 	l.fault = lineFault(l.text)
 	l.sealed = l.fault == ""
-	if b.outside && !l.sealed {
+	switch {
+	case b.outside && l.sealed: // anybody can compute a checksum
+		l.fault = elementFault(l.text)
+	case b.outside:
 		l.respell()
-	} else if !b.outside && !l.whole && l.sealed {
+	case !l.whole && l.sealed:
 		l.fault = "the line is incomplete"
 	}
 	if l.fault != "" {

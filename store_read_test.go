@@ -577,6 +577,8 @@ func TestLinesFromOutside(t *testing.T) {
 		{`{"format":3} x`, "", "there is something behind the object"},
 		{`[1]`, "", "it is not a JSON object"},
 		{`{"format":`, "", "unexpected end; each object must be on one line"},
+		{strings.TrimSuffix(sumLine(`{"task":"x","log":[{"a`), "\n"), "", `invalid JSON at offset 24: `},
+		{strings.TrimSuffix(sumLine(`{"seq":1,"task":"\ud800"`), "\n"), "", `invalid JSON at offset 17: `},
 		{"\xff\xfe{\x00", "", "it is UTF-16; want UTF-8"},
 	} {
 		r := readAhead(strings.NewReader("\n"+tt.given+"\n"), true)

@@ -339,7 +339,7 @@ type jsonSpan struct{ start, end int }
 type jsonNames struct {
 	count int
 	few   [fewJSONMembers]jsonSpan
-	table map[uint64]int // the offset of each name by its hash, or by the next free number
+	table map[uint32]uint32 // the offset of each name by its hash, or by the next free number
 }
 
 // add adds a name of s and reports whether it is new.
@@ -347,7 +347,7 @@ func (n *jsonNames) add(s *jsonScanner, name jsonSpan, escaped bool) bool {
 	if n.table == nil && (escaped || n.count == len(n.few)) {
 		// Few names are compared one by one, which needs no memory. With many this would be quadratic, and names with
 		// escapes must be compared by what they spell.
-		n.table = map[uint64]int{}
+		n.table = map[uint32]uint32{}
 		for _, other := range n.few[:n.count] {
 			n.enter(s, other)
 		}
@@ -368,13 +368,13 @@ func (n *jsonNames) add(s *jsonScanner, name jsonSpan, escaped bool) bool {
 // enter enters a name into the table unless it is there.
 func (n *jsonNames) enter(s *jsonScanner, name jsonSpan) bool {
 	key := unescapeJSON(s.data[name.start:name.end])
-	for hash := maphash.Bytes(jsonNameSeed, key); ; hash++ {
+	for hash := uint32(maphash.Bytes(jsonNameSeed, key)); ; hash++ {
 		at, taken := n.table[hash]
 		if !taken {
-			n.table[hash] = name.start
+			n.table[hash] = uint32(name.start)
 			return true
 		}
-		if bytes.Equal(unescapeJSON(s.data[at:skipJSONString(s.data, at)]), key) {
+		if bytes.Equal(unescapeJSON(s.data[at:skipJSONString(s.data, int(at))]), key) {
 			return false
 		}
 	}

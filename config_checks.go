@@ -165,11 +165,6 @@ func checkProxyValue(s string) error {
 		"has more than the address of a proxy")
 }
 
-// isWebURL reports whether s begins like a lower-case HTTP URL.
-func isWebURL(s string) bool {
-	return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://")
-}
-
 // checkVariableName keeps the settings of this service, which may be secret, from programs.
 func checkVariableName(s string) error {
 	switch {

@@ -91,11 +91,6 @@ func (h absentHandlers) told() (all []absence) {
 	return all
 }
 
-// dialsFirst reports whether an attempt starts once its connection stands. In lockstep no start waits for the network.
-func (e *engine) dialsFirst(g target) bool {
-	return e.patient && e.hooks.pacer == nil && g.canWait()
-}
-
 // awaitConnectionLocked makes a run whose start is recorded by begin. Until then its step stays marked as queued, so that
 // nobody else queues it.
 func (r *handlerRun) awaitConnectionLocked(e *engine, t *task, i int) {

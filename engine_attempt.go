@@ -145,7 +145,7 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	// The record of the start is not among what the handler waits for. If a crash loses it, the
 	// attempt starts again under the same number.
 	r := &handlerRun{target: g, seen: t.lastSeq}
-	if e.dialsFirst(g) {
+	if e.patient && e.hooks.pacer == nil && g.canWait() { // in lockstep no start waits for the network
 		r.awaitConnectionLocked(e, t, i)
 	} else {
 		var err error

@@ -116,29 +116,30 @@ type explorationView struct {
 func (x *exploration) explore(ctx context.Context) (*explorationView, error) {
 	x.host.readStubs(func(l *stubs) { x.stubs = copied(l.list) })
 	seed := x.host.svc.ids.random().String()
-	base, err := x.try(ctx, seed+"/1", &exploredCell{stubs: x.stubs})
-	if err != nil {
-		return nil, err
-	}
-	if base.task.state != taskComplete || base.refusal != "" {
-		return nil, failf(conflict, "without a fault, the task is %s: %s", base.task.state, cmp.Or(base.refusal, base.why))
-	}
 	// What two trials without a fault do not have in common, such as a time or an id, says nothing about a fault.
-	again, err := x.try(ctx, seed+"/2", &exploredCell{stubs: x.stubs})
+	var base [2]*trial
+	for i := range base {
+		r, err := x.try(ctx, fmt.Sprint(seed, "/", i), &exploredCell{stubs: x.stubs})
+		if err != nil {
+			return nil, err
+		}
+		if base[i] = r; r.task.state != taskComplete || r.refusal != "" {
+			end := pick(r.refusal == "", r.task.state.String(), "refused") + pick(i == 0, "", " the second time")
+			return nil, failf(conflict, "without a fault, the task is %s: %s", end, cmp.Or(r.refusal, r.why))
+		}
+	}
+	cells, err := x.chosen(x.cells(base[0].task))
 	if err != nil {
 		return nil, err
 	}
-	v := &explorationView{Template: base.task.tpl.fullName(), Ends: map[string]int{}, Cells: x.cells(base.task)}
-	if len(v.Cells) == 0 {
-		return nil, failf(badRequest, "no step runs without a fault to which %q applies: want STEP:FAULT, with %s", x.only, anyOf(faultNames()))
-	}
+	v := &explorationView{Template: base[0].task.tpl.fullName(), Ends: map[string]int{}, Cells: cells}
 	var all sync.WaitGroup
 	slots := make(chan struct{}, cmp.Or(max(x.parallel, 0), pick(x.before+x.check == "", runtime.GOMAXPROCS(0), 1)))
 	failed := make([]error, len(v.Cells))
 	for i := range v.Cells {
 		slots <- struct{}{}
 		all.Go(func() {
-			failed[i] = x.tryCell(ctx, seed, &v.Cells[i], base, again)
+			failed[i] = x.tryCell(ctx, seed, &cells[i], base)
 			<-slots
 		})
 	}
@@ -166,12 +167,30 @@ func (x *exploration) cells(t *task) (all []exploredCell) {
 				s := stub{id: "fault", kind: handlerEntry, match: matcher{{member: "step", matchMember: matchMembers["step"], want: c.Step}}, outcomes: []stubOutcome{so}, then: f.then}
 				c.stubs = append([]*stub{&s}, x.stubs...)
 			}
-			if pick(kind == outsideActor, f.actor, f.handler) && (x.only == "" || x.only == c.name()) && (f.name != faultMisfit || so.outcome != nil) {
+			if pick(kind == outsideActor, f.actor, f.handler) && (f.name != faultMisfit || so.outcome != nil) {
 				all = append(all, c)
 			}
 		}
 	}
 	return all
+}
+
+// chosen returns those of all faults that are to be tried.
+func (x *exploration) chosen(all []exploredCell) ([]exploredCell, error) {
+	var faults, steps []string
+	for i, c := range all {
+		if c.name() == x.only {
+			return all[i : i+1], nil
+		}
+		if steps = append(steps, c.Step); strings.HasPrefix(x.only+":", c.Step+":") {
+			faults = append(faults, c.name())
+		}
+	}
+	if x.only == "" && len(all) > 0 {
+		return all, nil
+	}
+	have := cmp.Or(anyOf(faults), anyOf(slices.Compact(steps)), "no steps")
+	return nil, failf(badRequest, "nothing to try%s: the run without a fault has %s", pick(x.only == "", "", " as "+x.only), clipText(have, 300))
 }
 
 // misfitOf returns a result that does not fit the schema of a step, or nil.
@@ -221,8 +240,8 @@ func (x *exploration) try(ctx context.Context, seed string, c *exploredCell) (*t
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	if said, err := x.call(x.before, nil); err != nil || said != "" {
-		return nil, cmp.Or(err, error(failf(unavailable, "%s says: %s", x.before, said)))
+	if said, err := x.call(ctx, x.before, nil); err != nil || said != "" {
+		return nil, cmp.Or(err, error(failf(unavailable, "%s says: %s", redactURL(x.before), said)))
 	}
 	q, parts, cfg := *x.task, x.host.world.parts, *x.host.world.parts.cfg
 	cfg.Store.Memory = true
@@ -317,7 +336,7 @@ func (r *trial) claim(ctx context.Context) (given claimedStep, so *stubOutcome, 
 			var s *stub
 			s, so = r.box().stubs.choose(handlerEntry, factsOf(t, k.step, t.steps[k.step].nextAttempt()))
 			if so == nil || so.outcome == nil && !so.hang {
-				return failf(badRequest, "nothing handles %s (callable %s): stub it", def.name, def.shown)
+				return failf(badRequest, "nothing handles %s (callable %s): give it a stub or a handler", def.name, def.shown)
 			}
 			s.uses++
 			return e.store.updateLocked(func(c *change) (err error) {
@@ -370,7 +389,7 @@ func (r *trial) end(ctx context.Context) error {
 	}
 	taskView{task: r.task, now: r.svc.clock.now()}.writeJSON(&shown)
 	r.transitions = moves.b
-	r.refusal, err = r.x.call(r.x.check, shown.b)
+	r.refusal, err = r.x.call(ctx, r.x.check, shown.b)
 	return err
 }
 
@@ -419,15 +438,15 @@ func flatten(all map[string]string, path string, raw []byte) {
 
 // tryCell runs the task with a fault, and says how it ended. Whether a step may do its work under several keys is for the
 // application's check, if there is one.
-func (x *exploration) tryCell(ctx context.Context, seed string, c *exploredCell, base, again *trial) error {
+func (x *exploration) tryCell(ctx context.Context, seed string, c *exploredCell, base [2]*trial) error {
 	r, err := x.try(ctx, seed+"/"+c.name(), c)
 	if err != nil {
 		return err
 	}
-	late, differ := max(r.took-base.took, 0), differences(base.values, again.values, r.values)
+	late, differ := max(r.took-base[0].took, 0), differences(base[0].values, base[1].values, r.values)
 	c.End, c.Attempts, c.DelayMS, c.Transitions = "same", r.step(c.Step).attempts, late.Milliseconds(), r.transitions
 	tries := counted(c.Attempts, "try", "tries")
-	switch state, more := r.task.state, c.Attempts > base.step(c.Step).attempts; {
+	switch state, more := r.task.state, c.Attempts > base[0].step(c.Step).attempts; {
 	case r.refusal != "":
 		c.End, c.Message = "refused", r.refusal
 	case state == taskBlockedByFailures || state == taskError:
@@ -451,7 +470,7 @@ func differences(base, again, got map[string]string) (all []string) {
 	maps.Copy(paths, got)
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		is, was := cmp.Or(got[path], "missing"), cmp.Or(base[path], "missing")
-		if is != was && was == cmp.Or(again[path], "missing") {
+		if is != was && (was == cmp.Or(again[path], "missing") || is == "missing" && again[path] != "") {
 			all = append(all, fmt.Sprintf("%s is %s, not %s", path, clipText(is, 60), clipText(was, 60)))
 		}
 	}
@@ -489,19 +508,14 @@ func (v *explorationView) sum() {
 func (v *explorationView) table(w io.Writer) {
 	shown, steps := map[string]string{}, []string{}
 	for _, c := range v.Cells {
-		text := c.End
-		if c.End == "recovered" {
-			text = fmt.Sprintf("%d× %s", c.Attempts, roughly(time.Duration(c.DelayMS)*time.Millisecond))
-		}
-		shown[c.name()], shown[c.Fault] = pick(c.Allowed, text, "✖ "+text), c.Fault
-		if !slices.Contains(steps, c.Step) {
-			steps = append(steps, c.Step)
-		}
+		again := fmt.Sprintf("%d× %s", c.Attempts, roughly(time.Duration(c.DelayMS)*time.Millisecond))
+		shown[c.name()], shown[c.Fault] = pick(c.Allowed, "", "✖ ")+pick(c.End == "recovered", again, c.End), c.Fault
+		steps = append(steps, c.Step)
 	}
 	faults := slices.DeleteFunc(faultNames(), func(name string) bool { return shown[name] == "" })
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "STEP\t"+strings.Join(faults, "\t"))
-	for _, step := range steps {
+	for _, step := range slices.Compact(steps) {
 		fmt.Fprint(tab, step)
 		for _, fault := range faults {
 			fmt.Fprint(tab, "\t", cmp.Or(shown[step+":"+fault], "-"))
@@ -511,17 +525,22 @@ func (v *explorationView) table(w io.Writer) {
 	tab.Flush()
 }
 
-// application calls the application.
-var application = http.Client{Timeout: time.Minute}
+// application calls the application. It follows no redirect, such as one to a page for logging in, which is no consent.
+var application = newAuthClient(time.Minute, nil)
 
 // call posts to the application, and returns what it says if it refuses.
-func (x *exploration) call(url string, body []byte) (refusal string, err error) {
+func (x *exploration) call(ctx context.Context, url string, body []byte) (refusal string, err error) {
 	if url == "" {
 		return "", nil
 	}
-	resp, err := application.Post(url, "application/json", bytes.NewReader(body))
+	if webURL(url) == nil {
+		return "", failf(badRequest, "%q is not a URL like http://127.0.0.1:9000/check", redactURL(url))
+	}
+	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body)) // of a URL that can be parsed
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := application.Do(r)
 	if err != nil {
-		return "", failf(unavailable, "%v", err)
+		return "", failf(unavailable, "no reply: %v", err)
 	}
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxReasonLength))
@@ -552,17 +571,17 @@ func (x *exploration) read(f *fieldReader, body []byte) {
 		case "before", "check":
 			url := pick(key == "before", &x.before, &x.check)
 			*url = f.text(key, raw, 1, maxReasonLength)
-			if err := checkAddedCallable(x.host.svc.cfg, x.host.svc.handlers, *url); err != nil {
+			if err := checkAddedCallable(x.host.svc.cfg, &handlerSet{}, *url); err != nil { // for which no mapping counts
 				f.complain(key, "%v", err)
 			}
 		case "parallel":
 			x.parallel = f.count(key, raw, 1, maxSandboxes)
 		case "allow":
-			for fault, ends := range jsonMembers(f.object(key, raw)) {
-				f.array(key+"."+fault, ends, len(exploredEnds), "ends", func(at string, e []byte) {
+			f.members(key, raw, faultNames(), func(fault, at string, ends []byte) {
+				f.array(at, ends, len(exploredEnds)-1, "ends", func(at string, e []byte) {
 					x.allow[fault] = append(x.allow[fault], f.word(at, e, exploredEnds[1:]...))
 				})
-			}
+			})
 		default:
 			x.task.field(f, key, raw)
 		}

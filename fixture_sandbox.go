@@ -261,11 +261,6 @@ func (w *world) status() string {
 	return counted(len(w.boxes.list()), "sandbox", "sandboxes")
 }
 
-// sandboxName reports whether a name may stand in a path and in a host name.
-func sandboxName(s string) bool {
-	return len(s) >= 1 && len(s) <= 63 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
-}
-
 // The control API of sandboxes.
 
 // sandboxListView shows the sandboxes of a service.
@@ -287,7 +282,7 @@ func (q *sandboxRequest) read(f *fieldReader, body []byte) {
 	f.members("", body, []string{"name", "seed", "deterministic_ids"}, func(key, _ string, raw []byte) {
 		switch key {
 		case "name":
-			if q.name = f.text(key, raw, 1, 63); !f.complainedOf(key) && !sandboxName(q.name) {
+			if q.name = f.text(key, raw, 1, 63); !f.complainedOf(key) && strings.Trim(q.name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 				f.complain(key, "must consist of lower-case letters, digits and -")
 			}
 		case "seed":

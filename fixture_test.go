@@ -5,13 +5,16 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -303,4 +306,52 @@ func TestStateReturns(t *testing.T) {
 	seeded.putState(document).want(204) // as a reset does
 	c.do("POST", "/_stepwell/reset", "").want(204)
 	c.putState(document).want(204)
+}
+
+// TestExploreAsks checks that a redirect is no consent of the application, that both runs without a fault have to end well,
+// that what a result lacks differs even if no two runs have the same value, that a mapping allows no other host to be asked,
+// and that the end of a request ends a call.
+func TestExploreAsks(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	var calls, checks atomic.Int64
+	app := http.NewServeMux()
+	app.Handle("/login", http.RedirectHandler("/ok", http.StatusFound))
+	app.HandleFunc("/ok", func(http.ResponseWriter, *http.Request) {})
+	app.HandleFunc("/second", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(pick(checks.Add(1) == 1, http.StatusOK, http.StatusTeapot))
+	})
+	app.HandleFunc("/hang", func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		end()
+		<-r.Context().Done()
+	})
+	app.HandleFunc("/step", func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.Header.Get("Idempotency-Key"), ":1") {
+			fmt.Fprintf(w, `{"id":%d,"paid":true}`, calls.Add(1))
+		} else {
+			io.WriteString(w, `{"paid":true}`)
+		}
+	})
+	web := httptest.NewServer(app)
+	t.Cleanup(web.Close)
+	s := newFixtureServer(t, serviceTest{
+		config: func(c *Config) { c.Worker.Handlers = map[string]string{"http://pay.example.com/*": web.URL + "/step"} },
+		extra:  []string{testTemplate("volatile", stepSpec{name: "a", callable: "http://pay.example.com/charge"})},
+	})
+	for check, want := range map[string]string{
+		web.URL + "/login":             "without a fault, the task is refused: 302 Found",
+		web.URL + "/second":            "without a fault, the task is refused the second time: 418 I'm a teapot",
+		web.URL + "/ok":                `"message":"results.a.id is missing, not 1"`,
+		"http://pay.example.com/check": "check pay.example.com is not loopback",
+	} {
+		calls.Store(0)
+		a := s.do("POST", "/_stepwell/explore", `{"namespace":"t","name":"volatile","only":"a:late","check":"`+check+`"}`)
+		if !strings.Contains(string(a.body), want) {
+			t.Errorf("%s: got %s; want %s", check, a.body, want)
+		}
+	}
+	x := &exploration{host: s.world.service().extension.(*fixture), task: &taskRequest{namespace: "t", name: "volatile"}, before: web.URL + "/hang"}
+	if _, err := x.explore(ctx); ctx.Err() == nil || kindOf(err) != unavailable {
+		t.Errorf("an interrupted call: got %v", err)
+	}
 }

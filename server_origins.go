@@ -112,8 +112,8 @@ func sameOrigin(a, b, port string) bool {
 // machine may: a browser sends that only if preflight allows it.
 func (g *hostGuard) mayAsk(r *http.Request, origin string, controls bool) bool {
 	listed := g.origins.admit(origin, r.Header)
-	_, host, _ := strings.Cut(origin, "://")
-	return listed && !controls || (listed || isWebURL(origin) && isLoopbackName(hostName(host))) && isJSON(r.Header)
+	u := webURL(origin)
+	return listed && !controls || (listed || u != nil && isLoopbackName(hostName(u.Host))) && isJSON(r.Header)
 }
 
 // foreignHost reports whether host, with or without a port, is not a name of this

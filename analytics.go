@@ -115,12 +115,11 @@ func (r *figureRow) completionRate() float64 { return percent(r.counts[tasksComp
 
 func (r *figureRow) taskErrorRate() float64 { return percent(r.counts[tasksFailed], r.outcomes()) }
 
-// attemptErrorRate returns the share of attempts that failed, in percent.
+// attemptErrorRate and retrySuccessRate return the shares of attempts that failed, and of retries that succeeded, in percent.
 func (r *figureRow) attemptErrorRate() float64 {
 	return percent(r.counts[attemptsFailed], r.counts[attemptsEnded])
 }
 
-// retrySuccessRate returns the share of retries that succeeded, in percent.
 func (r *figureRow) retrySuccessRate() float64 {
 	return percent(r.counts[retriesSucceeded], r.counts[retriesEnded])
 }

@@ -115,6 +115,9 @@ type explorationView struct {
 // explore runs the trials.
 func (x *exploration) explore(ctx context.Context) (*explorationView, error) {
 	x.host.readStubs(func(l *stubs) { x.stubs = copied(l.list) })
+	for _, s := range x.stubs {
+		s.uses = 0
+	}
 	seed := x.host.svc.ids.random().String()
 	// What two trials without a fault do not have in common, such as a time or an id, says nothing about a fault.
 	var base [2]*trial
@@ -153,20 +156,24 @@ func (x *exploration) cells(t *task) (all []exploredCell) {
 	for i := range t.steps {
 		def := t.def(i)
 		kind := x.host.svc.handlers.resolve(def.callable).kind
-		_, scripted := (&stubs{list: x.stubs}).choose(handlerEntry, factsOf(t, i, 1))
+		by, scripted := (&stubs{list: x.stubs}).choose(handlerEntry, factsOf(t, i, 1))
 		for _, f := range exploredFaults {
 			so := f.outcome
-			if f.name == faultMisfit {
-				so.outcome = misfitOf(def)
-			} else if scripted != nil && so.fault != noFault && so.fault != workerLost {
-				so.outcome = scripted.outcome // instead of the handler's own
-			}
-			c := exploredCell{Step: def.name, Fault: f.name, stubs: x.stubs, forGood: f.forGood,
-				called: (kind == httpHandler || kind == execHandler) && so.outcome == nil && so.fault != workerLost}
+			// With these faults, the handler or the actor does its work, or what is scripted counts as done.
+			works := so.fault != noFault && so.fault != workerLost || so.hang && kind != outsideActor
+			c := exploredCell{Step: def.name, Fault: f.name, stubs: x.stubs, forGood: f.forGood}
 			if f.name != faultNobody {
-				s := stub{id: "fault", kind: handlerEntry, match: matcher{{member: "step", matchMember: matchMembers["step"], want: c.Step}}, outcomes: []stubOutcome{so}, then: f.then}
-				c.stubs = append([]*stub{&s}, x.stubs...)
+				s := stub{id: "fault", kind: handlerEntry, match: matcher{{member: "step", matchMember: matchMembers["step"], want: c.Step}}, then: f.then}
+				c.stubs = append([]*stub{&s}, copied(x.stubs)...)
+				if f.name == faultMisfit {
+					so.outcome = misfitOf(def)
+				} else if works && scripted != nil {
+					so.outcome, so.hang = scripted.outcome, so.hang || scripted.hang
+					c.stubs[1+slices.Index(x.stubs, by)].uses++
+				}
+				s.outcomes = []stubOutcome{so}
 			}
+			c.called = (kind == httpHandler || kind == execHandler) && works && so.outcome == nil
 			if pick(kind == outsideActor, f.actor, f.handler) && (f.name != faultMisfit || so.outcome != nil) {
 				all = append(all, c)
 			}
@@ -206,12 +213,11 @@ func misfitOf(def *stepTemplate) *outcome {
 	return nil
 }
 
-// copied returns stubs that nothing has used.
+// copied returns stubs that can be used apart from those given.
 func copied(all []*stub) []*stub {
 	fresh := slices.Clone(all)
 	for i, s := range fresh {
 		fresh[i] = new(*s)
-		fresh[i].uses = 0
 	}
 	return fresh
 }
@@ -305,7 +311,7 @@ func (r *trial) act(ctx context.Context) (acted bool, err error) {
 		return true, r.restart()
 	}
 	given, so, err := r.claim(ctx)
-	if so == nil || so.hang { // with which the lease runs out
+	if err != nil || so == nil || so.hang { // with which the lease runs out
 		return so != nil, err
 	}
 	if restarts && given.attempt.stepName == r.cell.Step {
@@ -336,7 +342,7 @@ func (r *trial) claim(ctx context.Context) (given claimedStep, so *stubOutcome, 
 			var s *stub
 			s, so = r.box().stubs.choose(handlerEntry, factsOf(t, k.step, t.steps[k.step].nextAttempt()))
 			if so == nil || so.outcome == nil && !so.hang {
-				return failf(badRequest, "nothing handles %s (callable %s): give it a stub or a handler", def.name, def.shown)
+				return failf(badRequest, "nothing handles %s (callable %s), and no stub has an answer", def.name, def.shown)
 			}
 			s.uses++
 			return e.store.updateLocked(func(c *change) (err error) {
@@ -357,7 +363,7 @@ func (r *trial) restart() (err error) {
 	}
 	r.countEvents()
 	abort(r.svc)
-	r.restarted, r.world.stubs = true, r.x.stubs
+	r.restarted, r.world.stubs = true, r.box().stubs.list
 	r.svc, err = r.world.open(withState(&stateSource{document: &state}))
 	return err
 }

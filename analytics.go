@@ -115,13 +115,9 @@ func (r *figureRow) completionRate() float64 { return percent(r.counts[tasksComp
 
 func (r *figureRow) taskErrorRate() float64 { return percent(r.counts[tasksFailed], r.outcomes()) }
 
-// attemptErrorRate and retrySuccessRate return the shares of attempts that failed, and of retries that succeeded, in percent.
+// attemptErrorRate returns the share of attempts that failed, in percent.
 func (r *figureRow) attemptErrorRate() float64 {
 	return percent(r.counts[attemptsFailed], r.counts[attemptsEnded])
-}
-
-func (r *figureRow) retrySuccessRate() float64 {
-	return percent(r.counts[retriesSucceeded], r.counts[retriesEnded])
 }
 
 // health returns completed / (completed + failed), or 1 if both are 0.

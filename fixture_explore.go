@@ -273,9 +273,6 @@ func (x *exploration) try(ctx context.Context, seed string, c *exploredCell) (*t
 // box returns fixture mode in the trial's service.
 func (r *trial) box() *fixture { return r.svc.extension.(*fixture) }
 
-// staleAfter is how long a task that nothing moves is watched for the limits of its lifecycle.
-const staleAfter = 100 * 24 * time.Hour
-
 // walk moves the clock until nothing is due.
 func (r *trial) walk(ctx context.Context) error {
 	for watched := false; ; {
@@ -291,9 +288,9 @@ func (r *trial) walk(ctx context.Context) error {
 			_, err = k.advance(ctx, here, k.nextWork)
 		case watched || r.task.state.ended() || r.task.tpl.lifecycle == nil:
 			return nil
-		default:
+		default: // the limits of the lifecycle still move it
 			watched = true
-			_, err = k.advance(ctx, func(now instant) (instant, error) { return now.add(staleAfter), nil })
+			_, err = k.advance(ctx, func(now instant) (instant, error) { return now.add(100 * 24 * time.Hour), nil })
 		}
 		if err != nil {
 			return err

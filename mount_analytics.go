@@ -125,7 +125,8 @@ func (s *service) mountBottlenecks(q bottleneckQuery) mountBottlenecksView {
 			SlowestSteps: firstViews(slowest(slices.Clone(steps), (*figureRow).attempts, 1), maxSlowest,
 				(*namedFigures).slowStep),
 			ErrorPatterns: errorPatternsView{
-				sum.counts[attemptsFailed], recent.attemptErrorRate(), sum.errorTypes(), sum.retrySuccessRate(),
+				sum.counts[attemptsFailed], recent.attemptErrorRate(), sum.errorTypes(),
+				percent(sum.counts[retriesSucceeded], sum.counts[retriesEnded]),
 			},
 			DependencyBottlenecks: dependencyBottlenecksView{
 				sum.counts[dependencyWaits], sum.averageWait(), mostBlocked(steps),

@@ -168,8 +168,12 @@ func (x *exploration) cells(t *task) (all []exploredCell) {
 				if f.name == faultMisfit {
 					so.outcome = misfitOf(def)
 				} else if works && scripted != nil {
-					so.outcome, so.hang = scripted.outcome, so.hang || scripted.hang
-					c.stubs[1+slices.Index(x.stubs, by)].uses++
+					// What goes wrong without this fault, too, stays as it is.
+					wrong := scripted.fault != noFault || scripted.hang || scripted.delay > time.Duration(def.timeoutSeconds)*time.Second
+					hit := stubOutcome{outcome: scripted.outcome, fault: so.fault, hang: so.hang, delay: max(so.delay, scripted.delay)}
+					if so = pick(wrong, *scripted, hit); wrong || so.fault != resultLost || kind == outsideActor { // else it comes again
+						c.stubs[1+slices.Index(x.stubs, by)].uses++
+					}
 				}
 				s.outcomes = []stubOutcome{so}
 			}
@@ -214,10 +218,9 @@ func misfitOf(def *stepTemplate) *outcome {
 }
 
 // copied returns stubs that can be used apart from those given.
-func copied(all []*stub) []*stub {
-	fresh := slices.Clone(all)
-	for i, s := range fresh {
-		fresh[i] = new(*s)
+func copied(all []*stub) (fresh []*stub) {
+	for _, s := range all {
+		fresh = append(fresh, new(*s))
 	}
 	return fresh
 }
@@ -480,16 +483,13 @@ func differences(base, again, got map[string]string) (all []string) {
 	return all
 }
 
-// rank orders the cells: findings first, and the worst of all first.
-func (c *exploredCell) rank() int {
-	return slices.Index(exploredEnds, c.End) + boolCount(c.Allowed)*len(exploredEnds)
-}
-
-// sum counts and orders the cells, and writes the text: the table, the sums, and the findings.
+// sum counts the cells, orders them, findings first and the worst of all first, and writes the text.
 func (v *explorationView) sum() {
 	var text strings.Builder
 	v.table(&text)
-	slices.SortStableFunc(v.Cells, func(a, b exploredCell) int { return a.rank() - b.rank() })
+	slices.SortStableFunc(v.Cells, func(a, b exploredCell) int {
+		return cmp.Or(boolCount(a.Allowed)-boolCount(b.Allowed), slices.Index(exploredEnds, a.End)-slices.Index(exploredEnds, b.End))
+	})
 	for _, c := range v.Cells {
 		v.Ends[c.End]++
 		v.Findings += boolCount(!c.Allowed)

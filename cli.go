@@ -166,6 +166,7 @@ var otherTools = map[string]string{
 	"init": "serve, which needs no setup", "start": "serve", "up": "serve", "server": "serve", "status": "health",
 	"ls": "task list", "ps": "task list", "logs": "task events", "task ls": "task list", "task get": "task show",
 	"task status": "task show", "task logs": "task events", "template ls": "template list", "template validate": "template check",
+	"backup": "store export", "restore": "store import", "validate": "template check or config validate", "lint": "template check",
 }
 
 // unknown returns the error for a word that names no command of the group, with the one that was probably meant: by
@@ -252,7 +253,7 @@ func (o *options) parse(args []string, help io.Writer) (operands []string, err e
 			return nil, o.misuse("write %s=%s: the value of %[1]s follows an =", args[at], rest[0])
 		}
 		if len(operands)+taken > most {
-			return nil, o.misuse("unexpected argument %q", rest[most-len(operands)])
+			return nil, o.misuse("unexpected argument %.60q", rest[most-len(operands)])
 		}
 		operands, args = append(operands, rest[:taken]...), rest[taken:]
 	}
@@ -281,10 +282,12 @@ func (o *options) flagError(message string) string {
 		var names []string
 		o.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
 		near := nearestWord(word, names, typoLimit(word))
-		if (word == "p" || word == "port") && o.Lookup("listen") != nil {
-			return "unknown flag " + dashed(word) + meant("--listen 127.0.0.1:PORT")
+		if near = pick(near == "", "", dashed(near)); (word == "p" || word == "port") && o.Lookup("listen") != nil {
+			near = "--listen 127.0.0.1:PORT"
+		} else if (word == "json" || word == "format") && o.Lookup("output") != nil {
+			near = "-o json"
 		}
-		return "unknown flag " + dashed(word) + pick(near == "", "", meant(dashed(near)))
+		return "unknown flag " + dashed(word) + meant(near)
 	}
 	if name, ok := strings.CutPrefix(message, "flag needs an argument: -"); ok {
 		operand, _ := flagHelp(o.Lookup(name))

@@ -421,7 +421,9 @@ func (l *configLoader) inherit() {
 
 // clearRival clears the other form of a key if an earlier layer set it.
 func (l *configLoader) clearRival(k *configKey, value any, source configSource) {
-	if k.rival == "" || value == "" || l.origin.of(k.rival).sameLayer(source) {
+	old := l.origin.of(k.rival)
+	sameLayer := old.kind == source.kind && (old.kind == fromEnv || old.name == source.name)
+	if k.rival == "" || value == "" || sameLayer {
 		return
 	}
 	l.clear(configKeyAt(k.rival), source)
@@ -430,11 +432,6 @@ func (l *configLoader) clearRival(k *configKey, value any, source configSource) 
 func (l *configLoader) clear(k *configKey, source configSource) {
 	k.set(l.config, "")
 	l.origin.sources[k.path] = source
-}
-
-// sameLayer reports whether two sources belong to the same layer.
-func (s configSource) sameLayer(o configSource) bool {
-	return s.kind == o.kind && (s.kind == fromEnv || s.name == o.name)
 }
 
 // near returns the source of a path, or of the innermost thing around it.

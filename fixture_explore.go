@@ -317,10 +317,9 @@ func (r *trial) act(ctx context.Context) (acted bool, err error) {
 	if restarts && given.attempt.stepName == r.cell.Step {
 		err = r.restart()
 	}
-	a := &stepAnswer{leaseAnswer: leaseAnswer{verb: completeVerb, outcome: *so.outcome}, step: given.attempt.stepID}
-	if a.setLease(given.token); !a.outcome.success {
-		a.verb = failVerb
-	}
+	verb := pick(so.outcome.success, completeVerb, failVerb)
+	a := &stepAnswer{leaseAnswer: leaseAnswer{verb: verb, outcome: *so.outcome}, step: given.attempt.stepID}
+	a.setLease(given.token)
 	if err == nil {
 		_, err = r.svc.outside.answer(ctx, a)
 	}
@@ -332,8 +331,7 @@ func (r *trial) act(ctx context.Context) (acted bool, err error) {
 func (r *trial) claim(ctx context.Context) (given claimedStep, so *stubOutcome, err error) {
 	e := r.svc.engine
 	err = e.inTurn(ctx, func() error {
-		all := e.outside.waiting.inOrder(func(claimKey) bool { return true })
-		for _, k := range e.outside.claimableLocked(all, math.MaxInt) {
+		for _, k := range e.outside.claimableLocked(e.outside.waiting.inOrder(func(claimKey) bool { return true }), math.MaxInt) {
 			t := e.store.liveLocked(k.task)
 			def := t.def(k.step)
 			if r.cell.Fault == faultNobody && r.cell.Step == def.name {

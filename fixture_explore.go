@@ -1,6 +1,6 @@
 package main
 
-// Exploring: a task runs once without a fault, and then once for each of its steps and each fault that can hit it, each
+// Exploring: a task runs without a fault, and then once for each of its steps and each fault that can hit it, each
 // time in a separate service. Here are the faults, a trial, the comparison of a trial with a fault to one without, and the
 // table.
 

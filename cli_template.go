@@ -114,7 +114,7 @@ func convertFile(o *options) runner {
 			return o.misuse("--to must be json or line, not %q", *to)
 		}
 		if templateFormat(files[0]) == "" {
-			return o.misuse("%s: only %s are read", files[0], templateFiles)
+			return o.misuse("%s: %s", files[0], templateFiles)
 		}
 		data, err := readTemplateFile(files[0], math.MaxInt64)
 		if err != nil {

@@ -33,15 +33,16 @@ func loadTemplates(dirs []string, env string, rules *templateRules) (*registry, 
 		l.embedded()
 	}
 	for _, dir := range dirs {
-		// A directory may have such a name as well.
-		if templateFormat(dir) != "" {
-			if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-				l.file(dir, "")
-				continue
+		info, err := os.Stat(dir)
+		switch {
+		case err != nil || info.IsDir(): // which may have the name of a template as well
+			if l.directory(filepath.Clean(dir)) {
+				l.warnings = append(l.warnings, dir+": has no template; "+templateFiles+", and only with steps")
 			}
-		}
-		if l.directory(filepath.Clean(dir)) {
-			l.warnings = append(l.warnings, dir+": has no template; only "+templateFiles+" with steps are read")
+		case templateFormat(dir) == "":
+			l.problem(dir, errors.New("is not a directory; "+templateFiles))
+		default:
+			l.file(dir, "")
 		}
 	}
 	// Once, not after each of possibly many problems.
@@ -95,8 +96,8 @@ func (l *templateLoader) directory(dir string) (empty bool) {
 }
 
 // templateEntries calls f with the files of a directory and of those below it that have the name of a template, in the
-// order of their names, and with the directories that cannot be read. Hidden names, links to directories, node_modules
-// and what the kernel makes up are left out.
+// order of their names, and with the directories that cannot be read. Hidden names, links to directories, node_modules,
+// pipes and what the kernel makes up are left out.
 func templateEntries(dir string, f func(name string, err error)) {
 	fs.WalkDir(os.DirFS(dir), ".", func(below string, e fs.DirEntry, err error) error {
 		name := filepath.Join(dir, below)
@@ -108,7 +109,7 @@ func templateEntries(dir string, f func(name string, err error)) {
 			if e.IsDir() {
 				return fs.SkipDir
 			}
-		case !e.IsDir() && templateFormat(name) != "":
+		case e.Type()&^fs.ModeSymlink == 0 && templateFormat(name) != "":
 			f(name, nil)
 		}
 		return nil
@@ -182,7 +183,7 @@ func templateFileReason(err error) error {
 }
 
 // templateFiles names the files that are read, for messages.
-const templateFiles = "*.json, *.toml, *.yaml and *.yml files"
+const templateFiles = "only *.json, *.toml, *.yaml and *.yml files are read"
 
 // templateFormat returns json, toml or yaml by a file's name, or "" for other files.
 func templateFormat(name string) string {

@@ -550,7 +550,7 @@ func TestLoadTemplatesFromAnEmptyDirectory(t *testing.T) {
 	if err != nil || len(r.sorted) != 0 {
 		t.Fatalf("got %v; want no template and no error", err)
 	}
-	checkTemplateLines(t, "warnings", warnings, []string{dir + ": has no template; only " + templateFiles + " with steps are read"})
+	checkTemplateLines(t, "warnings", warnings, []string{dir + ": has no template; " + templateFiles + ", and only with steps"})
 }
 
 // TestLoadTemplatesOfAProject checks what is read of a directory that was not made for templates.
@@ -570,6 +570,7 @@ func TestLoadTemplatesOfAProject(t *testing.T) {
 	})
 	outside := writeTemplateFiles(t, map[string]string{"o.json": namedDefinition("o")})
 	noError(t, os.Symlink(filepath.Join(outside, "o.json"), filepath.Join(dir, "out.json")))
+	makePipe(filepath.Join(dir, "pipe.yaml")) // where there are some
 	var passed []string
 	rules := &templateRules{passed: func(file, why string) { passed = append(passed, strings.TrimPrefix(file, dir)+": "+why) }}
 	r, warnings := must2(loadTemplates([]string{dir}, "", rules))(t)

@@ -541,7 +541,7 @@ func (x *exploration) call(ctx context.Context, url string, body []byte) (refusa
 	r.Header.Set("Content-Type", "application/json")
 	resp, err := application.Do(r)
 	if err != nil {
-		return "", failf(unavailable, "no reply: %v", err)
+		return "", failf(unavailable, "no reply from %s: %v", redactURL(url), withoutURL(err))
 	}
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxReasonLength))
@@ -572,7 +572,8 @@ func (x *exploration) read(f *fieldReader, body []byte) {
 		case "before", "check":
 			url := pick(key == "before", &x.before, &x.check)
 			*url = f.text(key, raw, 1, maxReasonLength)
-			if err := checkAddedCallable(x.host.svc.cfg, &handlerSet{}, *url); err != nil { // for which no mapping counts
+			err := cmp.Or(refuseIf(webURL(*url) == nil, notWebURL), checkAddedCallable(x.host.svc.cfg, &handlerSet{}, *url)) // for which no mapping counts
+			if err != nil && !f.complainedOf(key) {
 				f.complain(key, "%v", err)
 			}
 		case "parallel":

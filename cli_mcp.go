@@ -88,9 +88,6 @@ type mcpArgument struct {
 	required bool
 }
 
-// notForAgents are the flags that are of no use without a person: without --yes, nothing is done either.
-var notForAgents = []string{"dry-run", "per-second"}
-
 // addTools adds the commands below c that have an effect on the service.
 func (s *mcpServer) addTools(c command) {
 	for _, sub := range c.commands {
@@ -116,7 +113,7 @@ func newMCPTool(c command) *mcpTool {
 	o, fixed := newOptions(nil, &c), newOptions(nil, &c).withClient().withOutput()
 	c.define(o)
 	o.VisitAll(func(f *flag.Flag) {
-		if fixed.Lookup(f.Name) == nil && !slices.Contains(notForAgents, f.Name) {
+		if fixed.Lookup(f.Name) == nil && f.Name != "dry-run" { // without --yes, nothing is done either
 			t.addFlag(f)
 		}
 	})

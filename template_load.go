@@ -124,7 +124,7 @@ var stepsInText = regexp.MustCompile(`"steps"\s*:|(?m:^steps\s*[:=]|^\[\[\s*step
 func (l *templateLoader) passesOver(file string, data []byte) bool {
 	var definition []byte
 	// Most files of a project have neither word, and need not be parsed.
-	if bytes.Contains(data, []byte("steps")) || bytes.Contains(data, []byte("namespace_name")) {
+	if bytes.Contains(data, []byte("steps")) || bytes.Contains(data, []byte("namespace")) {
 		r := &templateReader{file: file, blamed: map[string]bool{}}
 		if definition = r.definition(data, templateFormat(file)); definition == nil && stepsInText.Match(unmarked(data)) {
 			return false
@@ -143,7 +143,8 @@ func (l *templateLoader) passesOver(file string, data []byte) bool {
 	switch {
 	case len(missing) == 0:
 		return false
-	case steps != nil && (jsonKind(steps) == '[' || len(missing) == 1), steps == nil && objectMember(definition, "namespace_name") != nil:
+	case steps != nil && (jsonKind(steps) == '[' || len(missing) == 1), steps == nil && objectMember(definition, "namespace_name") != nil,
+		steps == nil && len(missing) == 1 && objectMember(definition, "namespace") != nil:
 		l.warnings = append(l.warnings, fmt.Sprintf("%s: passed over: looks like a template, but has no %s", file, anyOf(missing)))
 	default:
 		l.pass(file, "not a template")

@@ -562,6 +562,7 @@ func TestLoadTemplatesOfAProject(t *testing.T) {
 		"chart.yaml":          "{{- if .Values.steps }}\nkind: x\n{{- end }}\n",
 		"compose.yaml":        "services:\n  steps: {image: x}\n",
 		"list.json":           `["steps"]`,
+		"misspelled.yaml":     "namespace: shop\nname: m\nversion: 1.0.0\nstpes: []\n",
 		"node_modules/m.json": namedDefinition("m"),
 		"old.toml":            "namespace_name = 'shop'\nname = 'old'\nversion = '1.0.0'\n",
 		"package.json":        `{"name":"p","version":"1.0.0"}`,
@@ -579,6 +580,7 @@ func TestLoadTemplatesOfAProject(t *testing.T) {
 	}
 	checkTemplateLines(t, "warnings", warnings, []string{
 		filepath.Join(dir, "build.yaml") + ": passed over: looks like a template, but has no name or version",
+		filepath.Join(dir, "misspelled.yaml") + ": passed over: looks like a template, but has no steps",
 		filepath.Join(dir, "old.toml") + ": passed over: looks like a template, but has no steps",
 	})
 	checkTemplateLines(t, "files passed over", passed, []string{

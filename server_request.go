@@ -337,7 +337,7 @@ func stateMeant(word string) string {
 	if i >= 0 {
 		return taskStateNames[i]
 	}
-	return cmp.Or(map[string]string{"failed": "error", "running": "steps_in_process"}[word],
+	return cmp.Or(map[string]string{"failed": "error", "running": "steps_in_process", "in_progress": "steps_in_process"}[word],
 		nearestWord(word, taskStateNames[:], typoLimit(word)))
 }
 

@@ -77,6 +77,9 @@ const (
 	maxBulkFilter = 100  // members of a filter
 )
 
+// bulkMembers are those of the body. Another one is refused: with a misspelled dry_run, everything would be acted on.
+var bulkMembers = strings.Fields("action filter reason by dry_run as_of first max_attempts clear_checkpoint completion_data resolution_status")
+
 // parseBulkRequest reads the body of a bulk action. The error names every invalid field.
 func parseBulkRequest(body []byte) (*bulkRequest, error) {
 	p := bulkParser{stepRequestParser: stepRequestParser{body: body}}
@@ -95,6 +98,11 @@ func parseBulkRequest(body []byte) (*bulkRequest, error) {
 	p.q.bulkAction = &bulkActions[i]
 	p.q.one.action = p.q.action
 	p.q.one.reason = p.required("reason", maxReasonLength)
+	for name, raw := range jsonMembers(body) {
+		if jsonKind(raw) != 'n' && !slices.Contains(bulkMembers, name) {
+			p.complain(clipText(name, 60), "is unknown; want %s", anyOf(bulkMembers))
+		}
+	}
 	p.options()
 	p.filter()
 	return &p.q, p.failure("the bulk action is refused")
@@ -113,9 +121,9 @@ func (p *bulkParser) options() {
 	if p.member("completion_data") != nil || q.action == actionComplete {
 		p.completion(&q.one)
 	}
-	q.one.limit = p.optionalCount("max_attempts", 0, 1, maxRetryLimit)
-	if q.action != actionReset {
-		q.one.limit = 0
+	forget, limit := p.optionalFlag("clear_checkpoint"), p.optionalCount("max_attempts", 0, 1, maxRetryLimit)
+	if q.action == actionReset {
+		q.one.clear, q.one.limit = forget, limit
 	}
 	q.close = investigation{status: dlqManuallyResolved, notes: &q.one.reason}
 	if raw := p.member("resolution_status"); raw != nil {

@@ -72,8 +72,7 @@ type bulkRequest struct {
 	first  int    // stop after so many, unless it is a dry run; 0 for no limit
 }
 
-// bulkProgress is a line of the answer with the counts so far: of steps, tasks, dead letters or deliveries,
-// depending on the action.
+// bulkProgress is a line of the answer with the counts so far: of steps, tasks, dead letters or deliveries.
 type bulkProgress struct {
 	Done      int `json:"done"` // or would be, in a dry run
 	Refused   int `json:"refused"`

@@ -556,7 +556,7 @@ func (t *template) summaryStep(i int) summaryTemplateStep {
 func newSummaryDLQ(t *task) (v summaryDLQ) {
 	if d := t.currentLetter(); d != nil {
 		v.InDLQ = d.status == dlqPending
-		v.DLQReason, v.ResolutionStatus = new(d.reason.word()), new(d.status.word())
+		v.DLQReason, v.ResolutionStatus = new(dlqReasonWords[d.reason]), new(dlqStatusWords[d.status])
 	}
 	return v
 }

@@ -225,21 +225,15 @@ const (
 	noDLQReason = dlqReason(255)
 )
 
-// The names are for the API, the words for the journal and for summaries;
-// requests may use either.
+// The names are for the API, the words for the journal and for summaries; requests may use either.
 var (
-	dlqReasonNames = [dlqReasons]string{
-		"StalenessTimeout", "MaxRetriesExceeded", "DependencyCycleDetected", "WorkerUnavailable", "ManualDlq",
-	}
+	dlqReasonNames = [dlqReasons]string{"StalenessTimeout", "MaxRetriesExceeded", "DependencyCycleDetected", "WorkerUnavailable", "ManualDlq"}
 	dlqReasonWords = [dlqReasons]string{
-		"staleness_timeout", "max_retries_exceeded", "dependency_cycle_detected", "worker_unavailable",
-		"manual_dlq",
+		"staleness_timeout", "max_retries_exceeded", "dependency_cycle_detected", "worker_unavailable", "manual_dlq",
 	}
 )
 
 func (r dlqReason) String() string { return dlqReasonNames[r] }
-
-func (r dlqReason) word() string { return dlqReasonWords[r] }
 
 // dlqStatus is the state of an entry's investigation.
 type dlqStatus uint8
@@ -259,8 +253,6 @@ var (
 )
 
 func (s dlqStatus) String() string { return dlqStatusNames[s] }
-
-func (s dlqStatus) word() string { return dlqStatusWords[s] }
 
 func parseDLQReason(s string) (dlqReason, bool) {
 	return parseWord[dlqReason](s, dlqReasonNames[:], dlqReasonWords[:])
@@ -291,11 +283,10 @@ func dlqEntryID(id uuid, at instant, seq uint64) uuid {
 	return recordID(id, &record{at: at, seq: seq}, 3)
 }
 
-// staleMark is the content of a stale record: the limit in minutes that the
-// task exceeded, and the reason of its entry, or noDLQReason for no entry.
+// staleMark is the content of a stale record.
 type staleMark struct {
-	limit  int
-	reason dlqReason
+	limit  int       // that the task exceeded, in minutes
+	reason dlqReason // of its entry; noDLQReason for no entry
 }
 
 // investigation is an update of an entry. Members that were not given are nil

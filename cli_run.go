@@ -234,7 +234,7 @@ func (a *runArgs) taskBody(p *process, s *service, name, initiator string) (map[
 	if err := a.check(p, s.handlers, t, func(int) bool { return false }); err != nil {
 		return nil, err
 	}
-	body := map[string]any{"namespace": t.namespace, "name": t.name, "version": t.version, "initiator": initiator}
+	body := map[string]any{"namespace": t.namespace, "name": t.name, "version": t.version, "initiator": initiator, "idempotency_key": initiator}
 	return body, p.addJSON(body, "context", a.context)
 }
 

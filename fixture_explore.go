@@ -555,7 +555,7 @@ func (x *exploration) call(ctx context.Context, url string, body []byte) (refusa
 
 // explore explores a task with the templates, handlers and stubs of the service.
 func (a *controlAPI) explore(w *responseWriter, r *http.Request) (any, error) {
-	x := &exploration{host: a.fixture, task: &taskRequest{namespace: "default"}, allow: map[string][]string{}}
+	x := &exploration{host: a.fixture, task: &taskRequest{namespace: "default", creation: creation{key: "explore"}}, allow: map[string][]string{}}
 	if err := (bodyRules{}).fields(r, "nothing was explored", x.read); err != nil {
 		return nil, err
 	}

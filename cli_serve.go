@@ -541,11 +541,12 @@ func (v *serving) banner(p *process, templates []*template) {
 	if len(v.cfg.Templates.Dirs) > 0 {
 		fmt.Fprintf(p.stderr, "  templates  %d from %s%s\n", len(templates), strings.Join(v.cfg.Templates.Dirs, ", "),
 			pick(v.watch != nil, ", read again when they change", ""))
-		if len(templates) == 0 {
+		i := slices.IndexFunc(templates, func(t *template) bool { return t.strategy != strategyCallerProvided })
+		if i < 0 {
 			return
 		}
 		// Names may have spaces and quotes.
-		if try = templates[0].namespace + "/" + templates[0].name; strings.Trim(try, "/-_.abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		if try = templates[i].namespace + "/" + templates[i].name; strings.Trim(try, "/-_.abcdefghijklmnopqrstuvwxyz0123456789") != "" {
 			try = "'" + strings.ReplaceAll(try, "'", `'\''`) + "'"
 		}
 	} else {

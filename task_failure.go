@@ -209,8 +209,7 @@ func wordVaries(word string) bool {
 	return hex || slices.Contains(timeWords, word)
 }
 
-// Dead letters: why and when a task gets an entry in the dead letter queue, and how an
-// investigation updates it. Entries are part of the fold of the task's records.
+// Dead letters: why and when a task gets one, and how an investigation updates it, in the fold of the task's records.
 
 // dlqReason is why a task is in the dead letter queue.
 type dlqReason uint8

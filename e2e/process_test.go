@@ -21,12 +21,15 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// TestBanner types the command that the banner tells to try, with a template whose name has a quote. The scripts in
-// testdata/cli have the other lines.
+// TestBanner types the command that the banner tells to try, with a template whose name has a quote, beside one that
+// needs a key. The scripts in testdata/cli have the other lines.
 func TestBanner(t *testing.T) {
 	t.Parallel()
-	named := filepath.Join(t.TempDir(), "t.yaml")
-	writeFile(t, named, []byte("name: it's one\nnamespace: shop\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: builtin:noop}}]\n"))
+	named := t.TempDir()
+	for file, text := range map[string]string{"a": "identity_strategy: caller_provided\nname: a", "b": "name: it's one"} {
+		text += "\nnamespace: shop\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: builtin:noop}}]\n"
+		writeFile(t, filepath.Join(named, file+".yaml"), []byte(text))
+	}
 	for _, args := range [][]string{{"--fixture"}, {"--memory", "--templates", named}} {
 		p := serve(t, append(args, "--config", configFile(t, "log.format = 'text'"))...)
 		try := regexp.MustCompile(`  try +(stepwell task create .* --wait .*)`)

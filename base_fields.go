@@ -118,7 +118,7 @@ func (f *fieldReader) array(path string, raw []byte, most int, elements string, 
 func (f *fieldReader) word(path string, raw []byte, words ...string) string {
 	s, _ := jsonString(raw)
 	if !slices.Contains(words, s) {
-		f.complain(path, "must be one of %q", words)
+		f.complain(path, "must be %s", anyOf(words))
 	}
 	return s
 }

@@ -140,7 +140,7 @@ func checkTargetValue(s string) error {
 
 // checkMetricPrefix checks the beginning of the names of metrics.
 func checkMetricPrefix(s string) error {
-	return refuseIf(!metricPrefix().MatchString(s), "is not a word of 1 to 64 letters, digits and _ that begins with no digit")
+	return refuseIf(!metricPrefix().MatchString(s), "must have 1 to 64 letters, digits and _, and must not begin with a digit")
 }
 
 // checkCallableName checks a name in worker.handlers.

@@ -118,7 +118,7 @@ func TestRequestJournal(t *testing.T) {
 		"?kind=request&step=a": "step does not apply", "?step=a&status=201": "does not apply",
 		"?stubbed=1": "stubbed: must be true or false", "?attempt=x": "attempt: must be an integer from 1",
 		"?attempt=0": "attempt: must be", "?status=2xx": "status: must be", "?task_uuid=" + id[1:]: "is not a UUID",
-		"?surface=main": `surface: must be one of ["orchestration" "worker" "mount"]`, "?method=get": "method: must be",
+		"?surface=main": `surface: must be orchestration, worker or mount`, "?method=get": "method: must be",
 	} {
 		if a := s.do("GET", "/_stepwell/requests"+query, "").want(400); !strings.Contains(a.text("error.message"), want) {
 			t.Errorf("%s: got %s; want %s", query, a.body, want)

@@ -631,7 +631,7 @@ func (f *fieldReader) matcher(path string, raw []byte, kinds map[string][]string
 		if word, _ := jsonString(value); key == "kind" && kinds[word] != nil {
 			kind = word
 		} else if key == "kind" && jsonKind(value) != 'n' {
-			f.complain(memberPath(path, key), "must be one of %q", slices.Sorted(maps.Keys(kinds)))
+			f.complain(memberPath(path, key), "must be %s", anyOf(slices.Sorted(maps.Keys(kinds))))
 		}
 	}
 	return kind, f.matchRules(path, raw, append([]string{"kind"}, kinds[kind]...))

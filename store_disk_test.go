@@ -268,6 +268,11 @@ var diskErrors = map[string]func(t *testing.T) string{
 		})
 	},
 	"it has format N, and this version of stepwell reads format M": formatOf("9"),
+	"journal.jsonl is of format 1 or 2": func(t *testing.T) string {
+		return startOf(t, serviceTest{dir: t.TempDir()}, func(o serviceTest) {
+			noError(t, os.Rename(filepath.Join(o.dir, storeName), filepath.Join(o.dir, "journal.jsonl")))
+		})
+	},
 	"store.jsonl, line 103 (byte 48211): the checksum does not match; …": func(t *testing.T) string {
 		return startOf(t, serviceTest{dir: t.TempDir()}, func(o serviceTest) {
 			name := filepath.Join(o.dir, storeName)

@@ -89,10 +89,10 @@ func importStore(o journalOptions, state *stateSource, log *slog.Logger) (*store
 		return nil, err
 	}
 	defer lock.Close()
-	if there, err := dirHolds(&o, storeName); err != nil {
+	if name, err := dirHolds(&o, storeName); err != nil {
 		return nil, err
-	} else if there {
-		return nil, fmt.Errorf("data directory %s already holds a store (%s): a state can only be imported into an empty one", o.dir, storeName)
+	} else if name != "" {
+		return nil, fmt.Errorf("data directory %s already holds a store (%s): a state can only be imported into an empty one", o.dir, name)
 	}
 	s, err := spoolState(o, state, log)
 	if err == nil {

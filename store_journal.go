@@ -220,12 +220,14 @@ func (j *journal) settle(f diskFile, r *storeReader) error {
 	return j.lock.syncDir()
 }
 
-// create creates the file of a new store, in a directory that has none.
+// create creates the file of a new store, in a directory that has none, also none of an earlier format.
 func (j *journal) create() error {
-	switch spooled, err := dirHolds(&j.o, importName); {
+	switch name, err := dirHolds(&j.o, importName); {
 	case err != nil:
 		return err
-	case spooled:
+	case name != "" && name != importName:
+		return otherFormat(fmt.Sprintf("%s is of format 1 or 2, and this version of stepwell reads format %d", name, storeFormat))
+	case name != "":
 		return fmt.Errorf("an import was interrupted: run the import again, or remove %s", storePath(j.o.dir, importName))
 	}
 	header := &storeHeader{format: storeFormat, store: j.of.id, key: j.of.key}
@@ -243,16 +245,18 @@ func (j *journal) create() error {
 	return nil
 }
 
-// dirHolds reports whether the data directory has a file.
-func dirHolds(o *journalOptions, name string) (bool, error) {
-	f, err := o.fs.open(storePath(o.dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+// dirHolds returns which of a file and those of formats 1 and 2 the data directory has; "" for none.
+func dirHolds(o *journalOptions, name string) (string, error) {
+	for _, name := range []string{name, "journal.jsonl", "snapshot.jsonl"} {
+		f, err := o.fs.open(storePath(o.dir, name))
+		if err == nil {
+			return name, f.Close()
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
 	}
-	if err == nil {
-		err = f.Close()
-	}
-	return err == nil, err
+	return "", nil
 }
 
 // nameStoreFile gives a file that was written and synced the name of the store.

@@ -122,6 +122,7 @@ func TestDirectoryStates(t *testing.T) {
 		{"lives", dir{storeName: compactedText(3) + life("0000000a", 4) + recordsText(4, 6, true) + life("0000000b", 7) + recordsText(7, 8, false)}, 8, ""},
 
 		{"an interrupted import", dir{importName: "{"}, 0, "an import was interrupted: run the import again, or remove " + testDir + "/import.jsonl.new"},
+		{"files of format 2", dir{"snapshot.jsonl": ""}, 0, "snapshot.jsonl is of format 1 or 2, and this version of stepwell reads format 3"},
 		{"an earlier format", dir{storeName: "{\"format\":2,\"journal\":\"stepwell\"}\n"}, 0, "line 1 (byte 0): it has format 2, and this version of stepwell reads format 3"},
 		{"a newer format", dir{storeName: "{\"format\":4,\"what\":\"ever\"}\n"}, 0, "line 1 (byte 0): it has format 4, and this version of stepwell reads format 3"},
 		{"an empty file", dir{storeName: ""}, 0, "store.jsonl, line 0 (byte 0): the file is empty"},

@@ -37,7 +37,6 @@ func (a *orchestrationAPI) consoleFile(w *responseWriter, r *http.Request) (any,
 	}
 	h := w.Header()
 	keepToOwnPages(h)
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-cache")
 	// The path contains a hash of all files, so what is at this path never changes.
 	if r.PathValue("build") == site.build {

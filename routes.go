@@ -153,7 +153,7 @@ func allRoutes() []surfaceRoutes {
 }
 
 // askedBy lists, by permission, the routes that require it: method and path, other
-// permissions that suffice, and the surface unless it is the orchestration role's.
+// permissions that suffice or are needed too, and the surface unless it is the orchestration role's.
 func askedBy() (asked [permissionCount][]string) {
 	for _, table := range allRoutes() {
 		for _, row := range table.routes {
@@ -178,8 +178,11 @@ func describeRoute(surface string, row route, p permission) string {
 			others = append(others, other.String())
 		}
 	}
-	if len(others) > 0 {
-		text += " (or " + strings.Join(others, ", ") + ")"
+	switch len(others) {
+	case 0:
+		return text
+	case len(everything) - 1:
+		return text + " (with all other permissions)"
 	}
-	return text
+	return text + " (or " + strings.Join(others, ", ") + ")"
 }

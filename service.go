@@ -377,14 +377,14 @@ func (c *storeConfig) memory() int64 {
 	return max((n-ownMemory)/2, n/8)
 }
 
-// availableMemory returns how much memory the process can get, in bytes.
-func availableMemory() int64 {
+// availableMemory returns how much memory the process can get, in bytes. Each sandbox asks.
+var availableMemory = sync.OnceValue(func() int64 {
 	n := cmp.Or(machineMemory(), assumedMemory)
 	if most := cgroupMemory(os.DirFS("/")); most > 0 {
 		n = min(n, most)
 	}
 	return n
-}
+})
 
 // named returns every quota with its name in the metrics.
 func (q *quotas) named() []namedQuota {

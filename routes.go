@@ -172,17 +172,17 @@ func describeRoute(surface string, row route, p permission) string {
 	if surface != "orchestration" {
 		text += " (" + surface + ")"
 	}
+	if row.needsAll() {
+		return text + " (with all other permissions)"
+	}
 	var others []string
 	for _, other := range row.permissions {
 		if other != p {
 			others = append(others, other.String())
 		}
 	}
-	switch len(others) {
-	case 0:
-		return text
-	case len(everything) - 1:
-		return text + " (with all other permissions)"
+	if len(others) > 0 {
+		text += " (or " + strings.Join(others, ", ") + ")"
 	}
-	return text + " (or " + strings.Join(others, ", ") + ")"
+	return text
 }

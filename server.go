@@ -60,8 +60,10 @@ var public []permission
 // anyCaller is the list of a row that needs credentials but no permission.
 var anyCaller = []permission{}
 
-// isPublic reports whether a route needs no credentials.
+// isPublic reports whether a route needs no credentials, and needsAll whether it needs all permissions. No other row lists
+// as many: of theirs, any one suffices.
 func (r route) isPublic() bool { return r.permissions == nil }
+func (r route) needsAll() bool { return len(r.permissions) == len(everything) }
 
 // everything lists all permissions. A row with this list needs each of them.
 var everything = everyPermission.list()

@@ -19,8 +19,7 @@ func (s *surface) admit(w *responseWriter, r *http.Request, row servedRoute) (*h
 	sc, f := s.auth.authenticate(r.Context(), callerOf(r), s.credentialTime(row))
 	switch {
 	case f != nil:
-	// No other row lists as many: this one needs all of them, others any one.
-	case len(row.permissions) == len(everything):
+	case row.needsAll():
 		f = s.auth.authorizeAll(sc, everything...)
 	default:
 		f = s.auth.authorize(sc, row.permissions...)

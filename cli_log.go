@@ -69,15 +69,14 @@ func (p *process) flushLog() {
 
 func (q *logQueue) Write(line []byte) (int, error) {
 	l := logLine{text: bytes.Clone(line)}
-	for q.bytes.Add(int64(len(line))); q.bytes.Load() > maxLogBytes && len(q.lines) > 0; {
-		q.drop()
-	}
-	for {
+	for q.bytes.Add(int64(len(line))); ; q.drop() { // the oldest lines make room for it
+		if q.bytes.Load() > maxLogBytes && len(q.lines) > 0 {
+			continue
+		}
 		select {
 		case q.lines <- l:
 			return len(line), nil
-		default: // the oldest lines make room for it
-			q.drop()
+		default:
 		}
 	}
 }

@@ -712,7 +712,7 @@ func checkFound(t testing.TB, s *store) {
 	}
 }
 
-// foundTask is what TestFindIndex knows of a task.
+// foundTask is what TestFindIndex knows about a task.
 type foundTask struct {
 	slot   slot
 	labels []uint64

@@ -306,7 +306,7 @@ var updateCommands = flag.Bool("update-cli", false, "rewrite the outputs in test
 //	# …                  a comment
 //	service: fixture     a service in fixture mode, with fixed ids and a frozen clock, is asked
 //	subscriber: NAME     the service sends the domain events of the template t/order to this subscriber
-//	needs: TOOL          a tool without which the script is skipped
+//	needs: TOOL          a tool beside coreTools, without which the script is skipped
 //	env: NAME=VALUE      a variable of the environment
 //	mask: REGEXP         what differs from run to run, shown as …
 //	@ NAME               a file, whose lines follow
@@ -318,16 +318,21 @@ var updateCommands = flag.Bool("update-cli", false, "rewrite the outputs in test
 //
 // Commands run one after the other in a directory that is empty at first. What they print is exact: the
 // directory is shown as DIR, the service as URL, and the time is scriptTime and a bit. $STEPWELL_URL is the
-// service, and sh knows this repository as $REPOSITORY.
+// service, and sh knows this repository as $REPOSITORY. It finds no tool that a script does not name, so that a
+// script runs or is skipped on a machine that has fewer.
 type cliScript struct {
 	t        *testing.T
 	commands instant // so far
 
 	dir, repository string
+	tools           string // the directory that is sh's PATH
 	env             map[string]string
 	masks           []*regexp.Regexp
 	places          *strings.Replacer
 }
+
+// coreTools are the tools that each script may use: core utilities, which a machine with Go alone has, too.
+var coreTools = []string{"chmod", "cp", "head", "ls", "mkdir", "rm", "tail", "touch", "tr", "wc"}
 
 // scriptTime is the time of the command line, 90 s after the beginning of the service's frozen clock.
 const scriptTime = deterministicStart + 90_000_000
@@ -386,7 +391,10 @@ func newCLIScript(t *testing.T, text string) *cliScript {
 		s.env["STEPWELL_URL"] = w.url
 		places = append(places, w.url, "URL")
 	}
-	s.dir, s.repository = t.TempDir(), must(os.Getwd())(t)
+	s.dir, s.repository, s.tools = t.TempDir(), must(os.Getwd())(t), t.TempDir()
+	for _, tool := range coreTools {
+		s.need(tool)
+	}
 	t.Chdir(s.dir)
 	s.places = strings.NewReplacer(append(places, s.dir, "DIR")...)
 	return s
@@ -417,13 +425,18 @@ func (s *cliScript) play(text string) string {
 			input := takeLines(&lines, "<")
 			out.WriteString(marked("<", input) + s.run(rest, input))
 		case "needs:":
-			wire.Need(s.t, rest)
+			s.need(rest)
 		case "|", "!", "?", "<", "", "#", "service:", "subscriber:":
 		default:
 			s.t.Fatalf("%q begins with no mark", line)
 		}
 	}
 	return out.String()
+}
+
+// need lets sh find a tool.
+func (s *cliScript) need(tool string) {
+	noError(s.t, os.Symlink(wire.Need(s.t, tool), filepath.Join(s.tools, tool)))
 }
 
 // takeLines takes the next lines with a mark, and returns their text.
@@ -492,7 +505,7 @@ func (s *cliScript) stepwell(args []string, input string) cliResult {
 func (s *cliScript) shell(line, input string) cliResult {
 	var out, errOut bytes.Buffer
 	c := exec.CommandContext(s.t.Context(), "sh", "-c", line)
-	c.Env = append(os.Environ(), "REPOSITORY="+s.repository)
+	c.Env = append(os.Environ(), "REPOSITORY="+s.repository, "PATH="+s.tools)
 	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(input), &out, &errOut
 	c.Run()
 	return cliResult{out.String(), errOut.String(), c.ProcessState.ExitCode()}

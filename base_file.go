@@ -73,6 +73,14 @@ func checkOwn(op, name string, info fs.FileInfo) error {
 		ownerOf(info), os.Geteuid())}
 }
 
+// withoutPath returns what an error says without the path of its file, for messages that name the file or must not.
+func withoutPath(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}
+
 func irregular(op, name string, info fs.FileInfo) error {
 	reason := "not a regular file"
 	if info.Mode()&fs.ModeSymlink != 0 {

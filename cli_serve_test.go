@@ -421,9 +421,9 @@ func TestTemplateWatch(t *testing.T) {
 	}
 	f.save("a.yaml", watchedTemplate("a2"))
 	f.save("b.yaml", "name: b\nversion: 1.0.0\nsteps: 5\n")
-	f.save("c.json", `{"steps":`)
+	f.save("c.json", `{"name":"c","version":"1.0.0","steps":`)
 	got := f.looked()
-	for _, problem := range []string{"problem=b.yaml:3:1: steps: is a number; want a list\n", "problem=c.json:1:10: invalid JSON: unexpected end\n"} {
+	for _, problem := range []string{"problem=b.yaml:3:1: steps: is a number; want a list\n", "problem=c.json:1:39: invalid JSON: unexpected end\n"} {
 		if !strings.Contains(got, problem) {
 			t.Errorf("got the log %q; want %q", got, problem)
 		}

@@ -179,9 +179,7 @@ func (l *configLoader) loadFile(name string, mayMiss bool) {
 		return
 	}
 	if err != nil {
-		if e, ok := errors.AsType[*fs.PathError](err); ok {
-			err = e.Err // the source names the file
-		}
+		err = withoutPath(err) // the source names the file
 		l.report(source, "", fmt.Sprintf("reading the file: %v", err))
 		l.problems[len(l.problems)-1].cause = err
 		return

@@ -6,7 +6,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math"
 	"sync/atomic"
@@ -117,10 +116,7 @@ func (s *journalSpace) why() string {
 	if err == nil || isDiskFull(*err) {
 		return "no space left for the store"
 	}
-	if p, ok := errors.AsType[*fs.PathError](*err); ok {
-		return fmt.Sprintf("no space can be reserved for the store (%v)", p.Err)
-	}
-	return fmt.Sprintf("no space can be reserved for the store (%v)", *err)
+	return fmt.Sprintf("no space can be reserved for the store (%v)", withoutPath(*err))
 }
 
 // shut takes all room away for good.

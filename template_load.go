@@ -84,10 +84,10 @@ func (l *templateLoader) directory(dir string) (empty bool) {
 		switch {
 		case err != nil && name == dir:
 			what := pick(templateFormat(dir) == "", "templates directory", "template")
-			l.problem(dir, fmt.Errorf("reading the %s: %w", what, templateFileReason(err)))
+			l.problem(dir, fmt.Errorf("reading the %s: %w", what, withoutPath(err)))
 			empty = false
 		case err != nil:
-			l.warnings = append(l.warnings, fmt.Sprintf("%s: passed over: %v", name, templateFileReason(err)))
+			l.warnings = append(l.warnings, fmt.Sprintf("%s: passed over: %v", name, withoutPath(err)))
 		case l.file(name, dir):
 			empty = false
 		}
@@ -116,26 +116,26 @@ func templateEntries(dir string, f func(name string, err error)) {
 	})
 }
 
-// stepsInText finds the steps of a template in a file that is not valid in its format.
-var stepsInText = regexp.MustCompile(`"steps"\s*:|(?m:^steps\s*[:=]|^\[\[\s*steps)`)
+// inText finds a member of a template in a file that is not valid in its format.
+func inText(name string, data []byte) bool {
+	member := regexp.MustCompile(`"` + name + `"\s*:|(?m:^` + name + `\s*[:=]|^\[\[\s*` + name + `)`)
+	return member.Match(unmarked(data))
+}
 
 // passesOver reports whether a file that was found in a directory is for another program. One that looks like a template
 // is named.
 func (l *templateLoader) passesOver(file string, data []byte) bool {
 	var definition []byte
+	var invalid bool // in its format
 	// Most files of a project have neither word, and need not be parsed.
 	if bytes.Contains(data, []byte("steps")) || bytes.Contains(data, []byte("namespace")) {
 		r := &templateReader{file: file, blamed: map[string]bool{}}
-		if definition = r.definition(data, templateFormat(file)); definition == nil && stepsInText.Match(unmarked(data)) {
-			return false
-		}
-	}
-	if jsonKind(definition) != '{' {
-		definition = []byte("{}")
+		definition = r.definition(data, templateFormat(file))
+		invalid = definition == nil
 	}
 	var missing []string
 	for _, name := range []string{"steps", "name", "version"} {
-		if objectMember(definition, name) == nil {
+		if invalid && !inText(name, data) || !invalid && objectMember(definition, name) == nil {
 			missing = append(missing, name)
 		}
 	}
@@ -143,7 +143,8 @@ func (l *templateLoader) passesOver(file string, data []byte) bool {
 	switch {
 	case len(missing) == 0:
 		return false
-	case steps != nil && (jsonKind(steps) == '[' || len(missing) == 1), steps == nil && objectMember(definition, "namespace_name") != nil,
+	case invalid && missing[0] != "steps", steps != nil && (jsonKind(steps) == '[' || len(missing) == 1),
+		steps == nil && objectMember(definition, "namespace_name") != nil,
 		steps == nil && len(missing) == 1 && objectMember(definition, "namespace") != nil:
 		l.warnings = append(l.warnings, fmt.Sprintf("%s: passed over: looks like a template, but has no %s", file, anyOf(missing)))
 	default:
@@ -173,14 +174,6 @@ func (l *templateLoader) warnOfSchemas() {
 		l.warnings = slices.Insert(l.warnings, 0, fmt.Sprintf("templates.enforce_input_schema is \"off\", so that no schema is enforced; "+
 			"templates that have one: %d, the first is %s", count, first))
 	}
-}
-
-// templateFileReason returns an error without the path, which the problem names.
-func templateFileReason(err error) error {
-	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		return p.Err
-	}
-	return err
 }
 
 // templateFiles names the files that are read, for messages.
@@ -223,7 +216,7 @@ func (l *templateLoader) read(name, dir string) bool {
 	data, err := readTemplateFile(name, limit)
 	switch {
 	case err != nil:
-		l.problem(name, fmt.Errorf("reading the template: %w", templateFileReason(err)))
+		l.problem(name, fmt.Errorf("reading the template: %w", withoutPath(err)))
 	case dir != "" && len(data) > maxFoundTemplate:
 		return l.pass(name, "larger than 16 MiB")
 	case dir != "" && l.passesOver(name, data):
@@ -255,16 +248,10 @@ func readTemplateFile(name string, limit int64) ([]byte, error) {
 }
 
 func (l *templateLoader) embedded() {
-	files, err := fs.Glob(demoTemplates, "templates/demo/*")
+	files, _ := fs.Glob(demoTemplates, "templates/demo/*")
 	for _, name := range files {
-		var data []byte
-		if data, err = demoTemplates.ReadFile(name); err != nil {
-			break
-		}
+		data, _ := demoTemplates.ReadFile(name) // which reads what this program contains
 		l.add("built-in "+name, data)
-	}
-	if err != nil {
-		l.problem("built-in templates", err)
 	}
 }
 

@@ -560,6 +560,7 @@ func TestLoadTemplatesOfAProject(t *testing.T) {
 		"big.json":            namedDefinition("big") + strings.Repeat(" ", maxFoundTemplate),
 		"build.yaml":          "steps:\n  - name: compile\n",
 		"chart.yaml":          "{{- if .Values.steps }}\nkind: x\n{{- end }}\n",
+		"ci.yaml":             "kind: pipeline\nname: build\nsteps:\n- name: test\n---\nkind: secret\n",
 		"compose.yaml":        "services:\n  steps: {image: x}\n",
 		"list.json":           `["steps"]`,
 		"misspelled.yaml":     "namespace: shop\nname: m\nversion: 1.0.0\nstpes: []\n",
@@ -580,6 +581,7 @@ func TestLoadTemplatesOfAProject(t *testing.T) {
 	}
 	checkTemplateLines(t, "warnings", warnings, []string{
 		filepath.Join(dir, "build.yaml") + ": passed over: looks like a template, but has no name or version",
+		filepath.Join(dir, "ci.yaml") + ": passed over: looks like a template, but has no version",
 		filepath.Join(dir, "misspelled.yaml") + ": passed over: looks like a template, but has no steps",
 		filepath.Join(dir, "old.toml") + ": passed over: looks like a template, but has no steps",
 	})
@@ -605,7 +607,7 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 		"a.json": namedDefinition("t"),
 		"b.json": `{"name":"t","version":"1.0.0","namespace":"default","steps":[]}`,
 		"c.json": `{"name":"c","version":"x","steps":[{"name":"s","handler":{"callable":"bad"}}]}`,
-		"d.toml": "name = \n[[steps]]",
+		"d.toml": "name = \nversion = '1.0.0'\n[[steps]]",
 		"e.toml": "name = 'e'\nversion = '1.0.0'\n[[steps]]\nname = 's'\nhandler.callable = 'bad'\n",
 	})
 	noError(t, os.Symlink("nowhere", filepath.Join(dir, "f.json")))

@@ -370,7 +370,9 @@ func (a *runArgs) check(p *process, h *handlerSet, t *template, settled func(d i
 		}
 	}
 	for _, s := range a.scripted {
-		if !slices.Contains(names, s.step) {
+		if !slices.ContainsFunc(t.steps, func(of stepTemplate) bool {
+			return s.step == of.name || of.batch != nil && strings.HasPrefix(s.step, of.name+"_")
+		}) {
 			return usagef("--stub %s: the template has no such step%s", s.step, suggestion(s.step, names))
 		}
 	}

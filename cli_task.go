@@ -99,6 +99,7 @@ func createTask(o *options) runner {
 	o.memberFlag(body, "initiator", "initiator", "`WHO`: record who starts the task")
 	o.memberFlag(body, "source-system", "source_system", "`SYSTEM`: record which system starts the task")
 	o.memberFlag(body, "reason", "reason", "`TEXT`: record why")
+	o.memberFlag(body, "idempotency-key", "idempotency_key", "`KEY`: set the task's own key, which no second task of the template may have")
 	o.memberFlag(body, "correlation-id", "correlation_id", "`UUID`: set the correlation ID, which joins the task to other work")
 	return o.asks(func(ctx context.Context, c *client, operands []string) error {
 		ref, err := parseTemplateRef(operands[0])

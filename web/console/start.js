@@ -177,9 +177,10 @@ class StartForm {
     for (const tag of body.tags || []) words.push("--tag", tag);
     if (body.reason) words.push("--reason", body.reason);
     if (body.priority) words.push("--priority", String(body.priority));
+    if (body.idempotency_key) words.push("--idempotency-key", body.idempotency_key);
     return [
       ["curl", api.curl("POST", "/v1/tasks", body)],
-      ...(body.idempotency_key ? [] : [["Command line", api.cli(...words)]]),
+      ["Command line", api.cli(...words)],
     ];
   }
 

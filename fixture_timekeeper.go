@@ -315,8 +315,9 @@ func (k *timekeeper) interrupted() error {
 	if next, ok := k.clock.work.next(); ok && len(blocking) == 0 {
 		blocking = append(blocking, blocker{Reason: "timer", Since: zonedTime(next)})
 	}
-	f := failf(notIdle, "the service was not idle in time; blocking lists what kept it busy")
+	f := failf(notIdle, "the service was not idle in time")
 	if len(blocking) > 0 {
+		f.message += "; blocking lists " + blocking[0].String() + pick(len(blocking) > 1, " and others", "")
 		f.extra = errorMember{"blocking", blocking}
 	}
 	return f
@@ -338,6 +339,12 @@ type blocker struct {
 	Attempt    int       `json:"attempt,omitempty"`
 	Remedy     string    `json:"remedy,omitempty"`
 	Since      zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
+}
+
+// String returns the blocker in a few words, such as `running step "charge" (http://127.0.0.1:9000/charge)`.
+func (b blocker) String() string {
+	where := cmp.Or(b.Subscriber, b.Address, b.Handler)
+	return b.Reason + pick(b.StepName == "", "", ` step "`+b.StepName+`"`) + pick(where == "", "", " ("+where+")")
 }
 
 // maxBlockers bounds how many blockers of each kind are listed.

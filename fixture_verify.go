@@ -74,19 +74,11 @@ func (q *verification) read(f *fieldReader, body []byte) {
 		f.complain("status", "is required")
 	case !ofTask && !given["match"]:
 		f.complain("match", "is required; {} matches every handler call")
-	case order != nil:
-		q.readOrder(f, order)
+	case order != nil: // its matches are of the kind that match is of
+		f.array("order", order, maxOrder, "matches", func(at string, e []byte) {
+			q.order = append(q.order, f.matchRules(at, e, journalMembers[q.kind]))
+		})
 	}
-}
-
-// maxOrder bounds the matches of an order.
-const maxOrder = 1000
-
-// readOrder reads matches of the kind that match is of.
-func (q *verification) readOrder(f *fieldReader, raw []byte) {
-	f.array("order", raw, maxOrder, "matches", func(at string, e []byte) {
-		q.order = append(q.order, f.matchRules(at, e, journalMembers[q.kind]))
-	})
 }
 
 // follow returns how many of the matches of the order entries fit one after the other.
@@ -109,10 +101,10 @@ func (f *fieldReader) countBound(path string, raw []byte) (b countBound) {
 	return b
 }
 
-// Limits of the entries that a failed verification shows.
 const (
-	maxSeen = 20
-	maxTold = 5 // in the message
+	maxOrder = 1000 // matches of an order
+	maxSeen  = 20   // entries that a failed verification shows
+	maxTold  = 5    // of them in the message
 )
 
 // seenView shows what a failed verification found.
@@ -186,21 +178,18 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 	case holds:
 		return len(matched), nil
 	}
-	f := failf(unverified, "%s", q.finding(matched, others))
-	if holds, _ := q.bound.holds(len(matched)); holds {
-		f = failf(unverified, "no %s that matches fits order[%d] after those before it", entryNouns[q.kind], inOrder)
-	}
+	f := failf(unverified, "%s", q.finding(matched, others, inOrder))
 	f.extra = errorMember{"seen", &seenView{len(matched), newestViews(matched, maxSeen), newestViews(others, maxTold)}}
 	return 0, f
 }
 
 // finding says in one line what happened instead of what was expected, such as "2 calls match, 1 wanted: attempt 1
 // failed (declined), attempt 2 succeeded".
-func (q *verification) finding(matched, others []*logEntry) string {
+func (q *verification) finding(matched, others []*logEntry, inOrder int) string {
 	noun := entryNouns[q.kind]
-	text := fmt.Sprintf("%d %ss match, %s", len(matched), noun, q.bound)
-	if len(matched) == 1 {
-		text = fmt.Sprintf("1 %s matches, %s", noun, q.bound)
+	text := counted(len(matched), noun+" matches", noun+"s match") + ", " + q.bound.String()
+	if holds, _ := q.bound.holds(len(matched)); holds {
+		text = fmt.Sprintf("no %s that matches fits order[%d] after those before it", noun, inOrder)
 	}
 	shown, about := matched, ": "
 	if len(matched) == 0 {

@@ -282,8 +282,8 @@ func (q *clockRequest) do(ctx context.Context, k *timekeeper) (fired uint64, err
 // inTime refuses an instant that is past, or too late to be written.
 func inTime(to, now instant) (instant, error) {
 	if to < now || to > lastInstant { // years have four digits
-		return 0, failf(badRequest, "the clock is at %s and can advance to %s at most, not to %s",
-			now.zoned(), instant(lastInstant).zoned(), to.time())
+		return 0, failf(badRequest, "the clock is at %s and moves only forward, to %s at most, not to %s",
+			now.zoned(), instant(lastInstant).zoned(), to.time().Format(time.RFC3339))
 	}
 	return to, nil
 }

@@ -96,6 +96,19 @@ def test_a_failure_says_in_one_line_what_happened(
     assert want in str(said.value) and "\n" not in str(said.value)
 
 
+def test_a_service_that_has_ended_is_named() -> None:
+    with package.start() as service:
+        sandbox = service.sandbox()
+    with pytest.raises(AssertionError, match=re.escape(f"POST {sandbox.url}/v1/tasks: ")):
+        sandbox.create("shop/order")
+
+
+def test_members_of_a_context_have_any_names(sandbox: Sandbox) -> None:
+    task = sandbox.create("shop/order", self=1, template=2, namespace=3)
+    context = sandbox.request("GET", f"/v1/tasks/{task}/context")["context"]
+    assert context == {"self": 1, "template": 2, "namespace": 3}
+
+
 SUITE = """
     def test_first(stepwell, sandbox):
         print("\\nSERVICE", stepwell.url, sandbox.url)

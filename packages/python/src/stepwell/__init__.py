@@ -105,13 +105,13 @@ class Sandbox:
                 _fail(f"outcomes[{i}] of step {step} is not JSON: {e}")
         self.control("stubs", match={"step": step}, outcomes=outcomes, then=then)
 
-    def create(self, template: str, **context: object) -> str:
+    def create(self, template: str, /, **context: object) -> str:
         """Creates a task of the template "namespace/name", and returns its id."""
         namespace, _, name = template.partition("/")
         task = self.request("POST", "/v1/tasks", {"namespace": namespace, "name": name, "context": context})
         return str(task["task_uuid"])
 
-    def explore(self, template: str, *, before: str | None = None, check: str | None = None,
+    def explore(self, template: str, /, *, before: str | None = None, check: str | None = None,
                 allow: object = None, **context: object) -> None:
         """Runs a task with every fault of every step, and fails the test with the table if one does not end as it should."""
         namespace, _, name = template.partition("/")
@@ -191,6 +191,8 @@ def _request(method: str, url: str, body: object = None) -> Any:
             return json.loads(reply.read() or "null")
     except urllib.error.HTTPError as e:
         text = e.read().decode()
+    except OSError as e:  # such as a service that has ended
+        text = str(getattr(e, "reason", e))
     try:
         message = json.loads(text)["error"]["message"]
     except (ValueError, LookupError, TypeError):

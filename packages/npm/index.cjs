@@ -23,12 +23,19 @@ function fail(message) {
 }
 
 async function request(method, url, body) {
-  const reply = await fetch(url, { method, headers: { "Content-Type": "application/json" }, body: body && JSON.stringify(body) });
+  const reply = await fetch(url, { method, headers: { "Content-Type": "application/json" }, body: body && JSON.stringify(body) })
+    .catch((e) => fail(`${method} ${url}: ${e.cause?.message ?? e.message}`)); // such as a service that has ended
   const text = await reply.text();
   if (reply.ok) return text ? JSON.parse(text) : undefined;
   let message;
   try { message = JSON.parse(text).error.message; } catch { /* not from the service */ }
   fail(message ?? `${method} ${url}: ${text}`);
+}
+
+// named returns the members that name a template, given as "namespace/name".
+function named(template) {
+  const [namespace, ...name] = template.split("/");
+  return { namespace, name: name.join("/") };
 }
 
 // which returns the path of a program on PATH.
@@ -174,13 +181,11 @@ class Sandbox {
   }
 
   async create(template, context = {}) {
-    const [namespace, name] = template.split("/");
-    return (await this.request("POST", "/v1/tasks", { namespace, name, context })).task_uuid;
+    return (await this.request("POST", "/v1/tasks", { ...named(template), context })).task_uuid;
   }
 
   async explore(template, context = {}, options = {}) {
-    const [namespace, name] = template.split("/");
-    const found = await this.control("explore", { namespace, name, context, ...options });
+    const found = await this.control("explore", { ...named(template), context, ...options });
     if (found.findings) fail("\n" + found.text);
   }
 

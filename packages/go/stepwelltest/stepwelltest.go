@@ -217,7 +217,10 @@ func noteInputs() {
 // Request sends a request and returns the response. If the service refuses the request, the test fails.
 func (s *Sandbox) Request(method, path, body string) any {
 	s.t.Helper()
-	request, _ := http.NewRequest(method, s.URL+path, strings.NewReader(body))
+	request, err := http.NewRequest(method, s.URL+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	request.Header.Set("Content-Type", "application/json")
 	reply, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -259,12 +262,19 @@ func (s *Sandbox) Stub(step string, outcomes ...string) {
 func (s *Sandbox) StubThen(then, step string, outcomes ...string) {
 	s.t.Helper()
 	for i, outcome := range outcomes {
-		if !json.Valid([]byte(outcome)) {
-			s.t.Fatalf("outcomes[%d] of step %s is not JSON: %s", i, step, outcome)
-		}
+		s.needJSON(fmt.Sprintf("outcomes[%d] of step %s", i, step), outcome)
 	}
 	s.Control("stubs", `{"match": {"step": "`+step+`"}, "outcomes": [`+strings.Join(outcomes, ", ")+
 		`], "then": "`+then+`"}`)
+}
+
+// needJSON fails the test if a text is not JSON, which the service could not say of a part of its request.
+func (s *Sandbox) needJSON(what, text string) json.RawMessage {
+	s.t.Helper()
+	if !json.Valid([]byte(text)) {
+		s.t.Fatalf("%s is not JSON: %s", what, text)
+	}
+	return json.RawMessage(text)
 }
 
 // Clock moves the clock: {"advance": "1h"}, or {"auto": true} to jump to each timer.
@@ -275,7 +285,7 @@ func (s *Sandbox) Create(template, context string) (task string) {
 	s.t.Helper()
 	namespace, name, _ := strings.Cut(template, "/")
 	body, _ := json.Marshal(map[string]any{
-		"namespace": namespace, "name": name, "context": json.RawMessage(cmp.Or(context, "{}")),
+		"namespace": namespace, "name": name, "context": s.needJSON("the context", cmp.Or(context, "{}")),
 	})
 	return s.Request("POST", "/v1/tasks", string(body)).(map[string]any)["task_uuid"].(string)
 }
@@ -285,9 +295,11 @@ func (s *Sandbox) Create(template, context string) (task string) {
 func (s *Sandbox) Explore(template, context string, options ...string) {
 	s.t.Helper()
 	namespace, name, _ := strings.Cut(template, "/")
-	body := map[string]any{}
-	json.Unmarshal([]byte(strings.Join(options, "")), &body)
-	body["namespace"], body["name"], body["context"] = namespace, name, json.RawMessage(cmp.Or(context, "{}"))
+	var body map[string]any
+	if err := json.Unmarshal([]byte(cmp.Or(strings.Join(options, ""), "{}")), &body); err != nil || body == nil {
+		s.t.Fatalf("the options are not a JSON object: %s", strings.Join(options, ""))
+	}
+	body["namespace"], body["name"], body["context"] = namespace, name, s.needJSON("the context", cmp.Or(context, "{}"))
 	text, _ := json.Marshal(body)
 	if found := s.Control("explore", string(text)).(map[string]any); found["findings"] != 0.0 {
 		s.t.Fatalf("\n%s", found["text"])
@@ -297,6 +309,7 @@ func (s *Sandbox) Explore(template, context string, options ...string) {
 // Complete completes a step as a person does; the result is JSON.
 func (s *Sandbox) Complete(task, step, result string) {
 	s.t.Helper()
+	s.needJSON("the result of step "+step, result)
 	id := s.Step(task, step)["step_uuid"].(string)
 	s.Request("PATCH", "/v1/tasks/"+task+"/workflow_steps/"+id, `{"action_type": "complete_manually",
 		"completion_data": {"result": `+result+`}, "reason": "test", "completed_by": "test"}`)

@@ -45,10 +45,13 @@ final class Json {
             list.forEach(member -> members.add(write(member)));
             return "[" + String.join(",", members) + "]";
         }
-        if (value instanceof Number n && !Double.isFinite(n.doubleValue())) {
-            throw new IllegalArgumentException("not JSON: " + value);
+        if (value instanceof CharSequence) {
+            return quote(value.toString());
         }
-        return value == null || value instanceof Number || value instanceof Boolean ? String.valueOf(value) : quote(value.toString());
+        if (value == null || value instanceof Boolean || value instanceof Number n && Double.isFinite(n.doubleValue())) {
+            return String.valueOf(value);
+        }
+        throw new IllegalArgumentException("not JSON: " + value + " (" + value.getClass().getSimpleName() + ")");
     }
 
     private static String quote(String s) {

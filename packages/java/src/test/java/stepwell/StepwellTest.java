@@ -286,5 +286,8 @@ class StepwellTest {
         for (String bad : List.of("", "{", "[1", "[1 2]", "{\"a\"}", "\"a", "\"\\", "\"\\u12", "nul", "1 2", "{a:1}")) {
             assertThrows(IllegalArgumentException.class, () -> Json.read(bad), bad);
         }
+        for (Object other : new Object[] {Double.NaN, new int[1], List.of(Thread.State.NEW)}) {
+            assertThrows(IllegalArgumentException.class, () -> Json.write(other));
+        }
     }
 }

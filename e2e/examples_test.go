@@ -5,7 +5,10 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -175,6 +178,31 @@ func TestExampleWorkers(t *testing.T) {
 			p.api().await(id, "complete")
 			wantParts(t, "the approval", resultText(t, p.api(), id, "approve"), `"approved":true`)
 		})
+	}
+}
+
+// TestExampleWorkersDeliver drops the outcome of a step, then refuses it: a worker repeats it, then reports a failure.
+func TestExampleWorkersDeliver(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	for _, worker := range []string{goBuild(t, repository("examples/worker.go")), "python3 ../examples/worker.py", "node ../examples/worker.mjs"} {
+		sent := make(chan string, 100)
+		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			sent <- r.URL.Path + " " + string(wire.Must(io.ReadAll(r.Body))(t))
+			status := map[int]int{1: 200, 3: 413, 4: 200}[len(sent)]
+			if status == 0 {
+				panic(http.ErrAbortHandler)
+			}
+			w.WriteHeader(status)
+			io.WriteString(w, `[{"callable": "demo.approve", "lease": "l", "task": {"context": {"amount": 1}}, "step": {"step_uuid": "s"}, "dependency_results": {"request": 1}}]`)
+		}))
+		defer service.Close()
+		startProcess(t, []string{"STEPWELL_URL=" + service.URL}, strings.Fields(worker)...)
+		eventually(t, "four requests", func() bool { return len(sent) >= 4 })
+		claim, lost, refused, failure := <-sent, <-sent, <-sent, <-sent
+		if refused != lost || !strings.Contains(lost, "/complete ") || !strings.Contains(failure, "/fail ") {
+			t.Errorf("%s: got %s, then %s, then %s, then %s", worker, claim, lost, refused, failure)
+		}
 	}
 }
 

@@ -45,9 +45,20 @@ func (*checkpoint) Error() string { return "a checkpoint" }
 
 var errPermanent = errors.New("permanent") // wrapped by a step to fail without a retry
 
+// refusal is a response with an error, or a request that cannot be sent because it is not JSON.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
 // post sends a request and decodes the answer.
 func post(path string, body object, answer any) error {
-	text, _ := json.Marshal(body)
+	text, err := json.Marshal(body)
+	if err != nil {
+		return &refusal{http.StatusBadRequest, err.Error()}
+	}
 	url := cmp.Or(os.Getenv("STEPWELL_URL"), "http://127.0.0.1:8080") + "/v1/steps/" + path
 	request, err := http.NewRequest("POST", url, bytes.NewReader(text))
 	if err != nil {
@@ -62,10 +73,25 @@ func post(path string, body object, answer any) error {
 		return err
 	}
 	defer reply.Body.Close()
-	if text, err = io.ReadAll(reply.Body); err != nil || reply.StatusCode >= 400 {
-		return fmt.Errorf("%s: %s %s %w", path, reply.Status, text, err)
+	if text, err = io.ReadAll(reply.Body); err != nil {
+		return err
+	}
+	if reply.StatusCode >= 400 {
+		return &refusal{reply.StatusCode, fmt.Sprintf("%s: %s %s", path, reply.Status, text)}
 	}
 	return json.Unmarshal(text, answer)
+}
+
+// deliver sends an outcome, again and again while there is no response, for the length of a lease.
+func deliver(path string, body object) (err error) {
+	for range lease {
+		err = post(path, body, new(any))
+		if refused := new(refusal); err == nil || errors.As(err, &refused) && refused.status < 500 {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	return err
 }
 
 // extend keeps a claim until it is done.
@@ -87,15 +113,22 @@ func run(c claim, step func(claim) (any, error)) error {
 	go extend(c, done)
 	result, err := step(c)
 	close(done)
+	fail := func(err error) error {
+		return deliver(c.Step.UUID+"/fail", object{"lease": c.Lease, "error": object{
+			"message": err.Error(), "error_type": "error", "retryable": !errors.Is(err, errPermanent)}})
+	}
 	verb, body := "/complete", object{"lease": c.Lease, "result": result}
 	if later := new(checkpoint); errors.As(err, &later) {
 		verb, body = "/checkpoint", object{"lease": c.Lease, "cursor": later.Cursor,
 			"items_processed": later.ItemsProcessed, "accumulated_results": later.Accumulated}
 	} else if err != nil {
-		verb, body = "/fail", object{"lease": c.Lease, "error": object{
-			"message": err.Error(), "error_type": "error", "retryable": !errors.Is(err, errPermanent)}}
+		return fail(err)
 	}
-	return post(c.Step.UUID+verb, body, new(any)) // 409: the lease has expired
+	err = deliver(c.Step.UUID+verb, body)
+	if refused := new(refusal); errors.As(err, &refused) && slices.Contains([]int{400, 413, 422}, refused.status) {
+		return fail(fmt.Errorf("%w: %w", errPermanent, err))
+	}
+	return err // such as 409: the lease has expired
 }
 
 // work claims and runs steps. steps maps each callable to its function.

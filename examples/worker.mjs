@@ -20,13 +20,27 @@ export class Checkpoint extends Error {
   }
 }
 
-async function post(path, body) {
+async function send(path, body) {
   const headers = { "Content-Type": "application/json" };
   if (process.env.STEPWELL_TOKEN) headers.Authorization = `Bearer ${process.env.STEPWELL_TOKEN}`;
-  const reply = await fetch(`${URL}/v1/steps/${path}`, { method: "POST", headers, body: codec.stringify(body) });
+  const reply = await fetch(`${URL}/v1/steps/${path}`, { method: "POST", headers, body });
   const text = await reply.text();
-  if (!reply.ok) throw new Error(`${path}: ${reply.status} ${text}`);
+  if (!reply.ok) throw Object.assign(new Error(`${path}: ${reply.status} ${text}`), { status: reply.status });
   return codec.parse(text);
+}
+
+const post = (path, body) => send(path, codec.stringify(body));
+
+// deliver sends an outcome, again and again while there is no response, for the length of a lease.
+async function deliver(path, body) {
+  for (let left = LEASE; ; left--) {
+    try {
+      return await send(path, body);
+    } catch (e) {
+      if (!left || e.status < 500) throw e;
+      await sleep(1000);
+    }
+  }
 }
 
 const failure = (e) => ({ message: String(e.message ?? e), error_type: e.name, retryable: !(e instanceof Permanent) });
@@ -36,17 +50,22 @@ async function run(steps, claim) {
   const path = claim.step.step_uuid;
   const extend = () => post(`${path}/extend`, { lease, lease_seconds: LEASE }).catch((e) => console.error(e.message));
   const alive = setInterval(extend, (LEASE / 3) * 1000);
-  let answer;
+  const fail = (e) => codec.stringify({ lease, error: failure(e) });
+  let verb, body;
   try {
     const fits = (name) => (name.endsWith("*") ? callable.startsWith(name.slice(0, -1)) : callable === name);
-    answer = ["complete", { lease, result: (await steps[Object.keys(steps).find(fits)](claim)) ?? null }];
+    const result = (await steps[Object.keys(steps).find(fits)](claim)) ?? null;
+    [verb, body] = ["complete", codec.stringify({ lease, result })]; // a result that is not JSON is a failure of the step
   } catch (e) {
-    if (e instanceof Checkpoint) answer = ["checkpoint", { lease, ...e.body }];
-    else answer = ["fail", { lease, error: failure(e) }];
+    if (e instanceof Checkpoint) [verb, body] = ["checkpoint", codec.stringify({ lease, ...e.body })];
+    else [verb, body] = ["fail", fail(e)];
   } finally {
     clearInterval(alive);
   }
-  await post(`${path}/${answer[0]}`, answer[1]); // 409: the lease has expired
+  await deliver(`${path}/${verb}`, body).catch((e) => {
+    if (![400, 413, 422].includes(e.status)) throw e; // such as 409: the lease has expired
+    return deliver(`${path}/fail`, fail(new Permanent(e.message)));
+  });
 }
 
 // work claims and runs steps. steps maps each callable, or a prefix and *, to a function.

@@ -33,19 +33,37 @@ def extend(path, lease, done):
         except OSError as e:  # try again at the next interval
             print("not extended:", e)
 
+def deliver(path, **body):
+    """Sends an outcome, again and again while there is no response, for the length of a lease."""
+    for left in reversed(range(LEASE)):
+        try:
+            return post(path, **body)
+        except OSError as e:  # includes HTTP errors
+            if not left or getattr(e, "code", 500) < 500:
+                raise
+            time.sleep(1)
+
 def run(claim):
     path, lease, done = claim["step"]["step_uuid"] + "/", claim["lease"], threading.Event()
     threading.Thread(target=extend, args=(path, lease, done), daemon=True).start()
+    function = next(f for name, f in STEPS.items() if fnmatch.fnmatchcase(claim["callable"], name))
     try:
-        function = next(f for name, f in STEPS.items() if fnmatch.fnmatchcase(claim["callable"], name))
-        path, body = path + "complete", {"result": function(claim)}
-    except Checkpoint as c:
-        path, body = path + "checkpoint", c.body
+        try:
+            verb, body = "complete", {"result": function(claim)}
+        except Checkpoint as c:
+            verb, body = "checkpoint", c.body
+        json.dumps(body)  # what is not JSON is a failure of the step
     except Exception as e:
         error = {"message": str(e) or repr(e), "error_type": type(e).__name__, "retryable": not isinstance(e, Permanent)}
-        path, body = path + "fail", {"error": error}
+        verb, body = "fail", {"error": error}
     done.set()
-    post(path, lease=lease, **body)  # 409: the lease has expired
+    try:
+        deliver(path + verb, lease=lease, **body)
+    except urllib.error.HTTPError as e:
+        if e.code not in (400, 413, 422):  # such as 409: the lease has expired
+            raise
+        error = {"message": e.read().decode(), "error_type": "refused", "retryable": False}
+        deliver(path + "fail", lease=lease, error=error)
 
 def work_once(wait_seconds=0, worker_id=socket.gethostname()):
     """Runs a step, if there is one. It returns whether there was."""

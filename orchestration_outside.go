@@ -189,10 +189,7 @@ func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) 
 	q := queryOf(r)
 	limit := q.number("limit", 50, 1, 500)
 	offset := q.number("offset", 0, 0, 10000)
-	state := cmp.Or(queryWord(q, "state", parseStepState, stepStateNames[:]), new(stepEnqueued))
-	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
-		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
-	}
+	claimed := q.oneOf("state", stepEnqueued.String(), stepInProgress.String()) == stepInProgress.String()
 	byDeadline := q.oneOf("sort", "claim", "answer_due_at") == "answer_due_at"
 	// Callables are compared as they are shown.
 	callable, namespace, people := redactName(q.text("callable")), q.text("namespace"), q.flag("for_person")
@@ -203,6 +200,6 @@ func (a *orchestrationAPI) listOutsideSteps(w *responseWriter, r *http.Request) 
 		return (callable == "" || fitsPattern(callable, key.callable)) && (namespace == "" || namespace == key.namespace) &&
 			(!people || a.surface.svc.outside.people.has(key.callable))
 	}
-	v := a.surface.svc.outside.steps(*state == stepInProgress, mayReadContexts(r.Context()), byDeadline, matches, offset, limit)
+	v := a.surface.svc.outside.steps(claimed, mayReadContexts(r.Context()), byDeadline, matches, offset, limit)
 	return v, a.surface.svc.store.waitAll(r.Context())
 }

@@ -74,7 +74,7 @@ type explainer struct {
 	t         *task
 	handlers  *handlerSet
 	advice    actorAdvice
-	running   map[int]bool       // steps that run in this process
+	running   map[int]instant    // steps that run in this process: the end of one that only waits for it, else 0
 	exhausted map[*slotPool]bool // pools without a free slot
 	batches   map[int]int        // how many instances are admitted, by those that wait for that
 	absent    map[int]string     // what does not listen and since when, by the steps that wait for it
@@ -118,7 +118,7 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 func (e *engine) explainerLocked(id uuid, withErrors bool) *explainer {
 	q, live := &e.queues, e.store.liveLocked(id)
 	x := &explainer{
-		handlers: e.handlers, advice: e.causes.advice, running: map[int]bool{}, pool: q.pool, batches: e.gates.held(live), errors: withErrors, now: e.clock.now(),
+		handlers: e.handlers, advice: e.causes.advice, running: map[int]instant{}, pool: q.pool, batches: e.gates.held(live), errors: withErrors, now: e.clock.now(),
 		exhausted: map[*slotPool]bool{&q.local: q.local.free <= 0, &q.web: q.web.free <= 0},
 	}
 	if c, ok := e.clock.(freezableClock); ok {
@@ -135,7 +135,10 @@ func (e *engine) explainerLocked(id uuid, withErrors bool) *explainer {
 	if live != nil && live.counts[stepInProgress] > 0 {
 		for i := range live.steps {
 			if k := e.work.running[runKey{id, i}]; k != nil && !k.gone {
-				x.running[i] = true
+				x.running[i] = 0
+				if k.timer != nil {
+					x.running[i] = k.timer.when
+				}
 			}
 		}
 	}
@@ -344,7 +347,7 @@ func (x *explainer) step(i int) stepExplanation {
 	if c := s.checkpoint; c != nil {
 		e.Message += fmt.Sprintf(", and continues from checkpoint %d, made %s", c.number, agoFor(c.at, x.now))
 	}
-	x.freeze(&e)
+	x.freeze(&e, i)
 	if due := t.answerDue(i); due != 0 && t.hold == nil {
 		e.Message += fmt.Sprintf(", and waits for an answer until %s, %s", dayOf(due, x.now), inFor(due, x.now))
 		e.DueAt = cmp.Or(e.DueAt, zonedTime(due))
@@ -381,11 +384,11 @@ func (x *explainer) situation(e *stepExplanation, i int) (name string, holes []s
 		return "failed", append(ago(cmp.Or(s.failed, s.updated)), "{batch}", x.alsoFailed(i), "{fix}", fix)
 	case s.state == stepInProgress:
 		e.Attempt, e.Since = s.attempts, zonedTime(s.attempted)
-		switch {
+		switch _, runs := x.running[i]; {
 		case s.lease != nil:
 			e.DueAt = zonedTime(s.lease.until)
 			return "claimed", append(ago(s.attempted), "{worker}", s.lease.worker)
-		case !x.running[i]:
+		case !runs:
 			return "cut off", nil
 		}
 		e.DueAt = zonedTime(s.attempted.add(time.Duration(x.t.def(i).timeoutSeconds) * time.Second))
@@ -424,16 +427,15 @@ func (x *explainer) situation(e *stepExplanation, i int) (name string, holes []s
 	return "starting", nil
 }
 
-// freeze describes a frozen clock, if that is what holds a step up. Handlers other than builtins run in real time,
-// so a frozen clock does not hold them up.
-func (x *explainer) freeze(e *stepExplanation) {
-	running := e.Cause == causeRunning
-	if !x.frozen || e.DueAt == 0 || running && !strings.HasPrefix(e.Callable, "builtin:") {
-		return
+// freeze describes a frozen clock, if that is what holds a step up. Handlers run in real time, so a frozen clock does
+// not hold them up, but it does hold up builtins and stubs that wait.
+func (x *explainer) freeze(e *stepExplanation, i int) {
+	due := instant(e.DueAt)
+	if e.Cause == causeRunning {
+		due = x.running[i]
 	}
-	e.Remedy = "the clock is frozen: nothing comes due until it is advanced"
-	if !running {
-		e.Remedy += " by " + roughly(instant(e.DueAt).sub(x.now))
+	if x.frozen && due != 0 {
+		e.Remedy = "the clock is frozen: nothing comes due until it is advanced by " + roughly(due.sub(x.now))
 	}
 }
 

@@ -58,7 +58,7 @@ func explainCases() []explainCase {
 	return []explainCase{
 		{"finished", []stepSpec{one("builtin:noop", "", ""), after}, nil, "", "the task is complete"},
 		{"running", []stepSpec{sleep}, nil,
-			"c running has run for less than 1 s in builtin:sleep, on attempt 1 of 3, which times out in 90 s",
+			"c running has run for less than 1 s in builtin:sleep, on attempt 1 of 3, which times out in 90 s; the clock is frozen: nothing comes due until it is advanced by 60 s",
 			`step "c" has run`},
 		{"retry", []stepSpec{one("builtin:fail", `{"retryable":true}`, good), after}, nil,
 			"a retry_scheduled failed just now, on attempt 1 of 5: the step fails on purpose (builtin_fail)|b dependencies waits for step \"a\"", `step "a" failed just now`},

@@ -26,7 +26,8 @@ async function request(method, url, body) {
   const reply = await fetch(url, { method, headers: { "Content-Type": "application/json" }, body: body && JSON.stringify(body) })
     .catch((e) => fail(`${method} ${url}: ${e.cause?.message ?? e.message}`)); // such as a service that has ended
   const text = await reply.text();
-  if (reply.ok) return text ? JSON.parse(text) : undefined;
+  const [type] = reply.headers.get("Content-Type")?.split(";") ?? [];
+  if (reply.ok) return text && type === "application/json" ? JSON.parse(text) : text || undefined;
   let message;
   try { message = JSON.parse(text).error.message; } catch { /* not from the service */ }
   fail(message ?? `${method} ${url}: ${text}`);

@@ -23,7 +23,7 @@ export interface Step {
 export interface Sandbox {
   /** For the application under test. */
   readonly url: string;
-  /** Sends a request, fails the test if the service refuses it, and returns the response. */
+  /** Sends a request, fails the test if the service refuses it, and returns the response: JSON as values, else text. */
   request(method: string, path: string, body?: unknown): Promise<any>;
   /** Posts to the control API, under /_stepwell/, and fails the test if the response has a warning. */
   control(path: string, body?: unknown): Promise<any>;

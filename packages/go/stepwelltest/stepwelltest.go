@@ -214,7 +214,7 @@ func noteInputs() {
 	}
 }
 
-// Request sends a request and returns the response. If the service refuses the request, the test fails.
+// Request sends a request and returns the response: JSON as values, else text. If the service refuses the request, the test fails.
 func (s *Sandbox) Request(method, path, body string) any {
 	s.t.Helper()
 	request, err := http.NewRequest(method, s.URL+path, strings.NewReader(body))
@@ -228,8 +228,12 @@ func (s *Sandbox) Request(method, path, body string) any {
 	}
 	defer reply.Body.Close()
 	text, _ := io.ReadAll(reply.Body)
-	var answer any
-	json.Unmarshal(text, &answer) // 204 has no body
+	var answer any // nil for 204, which has no body
+	if kind, _, _ := strings.Cut(reply.Header.Get("Content-Type"), ";"); kind == "application/json" {
+		json.Unmarshal(text, &answer)
+	} else if len(text) > 0 {
+		answer = string(text)
+	}
 	if reply.StatusCode < 400 {
 		return answer
 	}

@@ -28,7 +28,6 @@ func TestSandbox(t *testing.T) {
 		t.Errorf("got the result %s; want the receipt", got)
 	}
 	s.Clock(`{"auto": true}`)
-	s.Control("wait-idle", "")
 	s.Complete(task, "settle", `"settled"`)
 	s.Status(task, "complete")
 	var names []string
@@ -38,7 +37,8 @@ func TestSandbox(t *testing.T) {
 	if want := []string{"charge", "return_period", "settle"}; !slices.Equal(names, want) || s.Step(task, "charge")["attempts"] != 2.0 {
 		t.Errorf("got the steps %q, %v; want %q", names, s.Step(task, "charge"), want)
 	}
-	if got, want := s.Why(task), "the task is complete: nothing is left to do"; got != want {
+	saved := New(t, fmt.Sprintf(`{"seed": %q}`, s.Request("GET", "/_stepwell/state", "")))
+	if got, want := saved.Why(task), "the task is complete: nothing is left to do"; got != want {
 		t.Errorf("got %q; want %q", got, want)
 	}
 	other := New(t, `{"deterministic_ids": "seed"}`)

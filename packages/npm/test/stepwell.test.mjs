@@ -75,6 +75,8 @@ test("tests do not see each other, and a sandbox ends with its test", async (t) 
   const s = await sandbox(t, { deterministic_ids: "seed" });
   assert.equal((await s.request("GET", "/v1/tasks")).pagination.total_count, 0);
   assert.match((await s.clock({ freeze: true })).now, /^2026-01-01T00:00:00/);
+  const task = await s.create("shop/order"), saved = await sandbox(t, { seed: await s.request("GET", "/_stepwell/state") });
+  await saved.status(task, "steps_in_process");
 });
 
 test("a failure says in one line what happened, and shows the test", async (t) => {

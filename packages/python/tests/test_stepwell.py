@@ -38,6 +38,12 @@ def test_a_payment_is_settled_after_a_retry_and_seven_days(sandbox: Sandbox) -> 
     assert sandbox.request("GET", f"/v1/tasks/{task}")["status"] == "complete"
 
 
+def test_a_state_is_saved_and_loaded(stepwell: Service, sandbox: Sandbox) -> None:
+    task = sandbox.create("shop/order")
+    with stepwell.sandbox(seed=sandbox.request("GET", "/_stepwell/state")) as other:
+        other.status(task, "steps_in_process")
+
+
 def test_nobody_answers(sandbox: Sandbox) -> None:
     task = sandbox.create("people/leave", who="anna")
     sandbox.clock(auto=True)  # which does not jump to a deadline

@@ -82,7 +82,7 @@ class Sandbox:
         self.delete()
 
     def request(self, method: str, path: str, body: object = None) -> Any:
-        """Sends a request, fails the test if the service refuses it, and returns the response."""
+        """Sends a request, fails the test if the service refuses it, and returns the response: JSON as values, else text."""
         return _request(method, self.url + path, body)
 
     def control(self, path: str, **body: object) -> Any:
@@ -188,7 +188,8 @@ def _request(method: str, url: str, body: object = None) -> Any:
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
     try:
         with _open(request) as reply:
-            return json.loads(reply.read() or "null")
+            text = reply.read().decode()
+            return json.loads(text) if text and reply.headers.get_content_type() == "application/json" else text or None
     except urllib.error.HTTPError as e:
         text = e.read().decode()
     except OSError as e:  # such as a service that has ended

@@ -36,7 +36,10 @@ public final class Sandbox implements ExtensionContext.Store.CloseableResource, 
         send("DELETE", self, null);
     }
 
-    /** Sends a request, fails the test if the service refuses it, and returns the response. The body may be null. */
+    /**
+     * Sends a request, fails the test if the service refuses it, and returns the response: JSON as values, else text.
+     * The body may be null.
+     */
     public Object request(String method, String path, Object body) {
         return send(method, url + path, body);
     }
@@ -157,7 +160,8 @@ public final class Sandbox implements ExtensionContext.Store.CloseableResource, 
         }
         String said = reply.body();
         if (reply.statusCode() < 400) {
-            return said.isEmpty() ? null : Json.read(said);
+            String type = reply.headers().firstValue("Content-Type").orElse("").split(";")[0];
+            return said.isEmpty() ? null : type.equals("application/json") ? Json.read(said) : said;
         }
         try {
             throw new AssertionError(Json.object(Json.object(Json.read(said)).get("error")).get("message"));

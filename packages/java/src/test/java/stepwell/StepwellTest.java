@@ -118,6 +118,7 @@ class StepwellTest {
             assertTrue(((String) s.clock(Map.of("freeze", true)).get("now")).startsWith("2026-01-01T00:00:00"));
             String task = s.create("shop/order");
             assertEquals(task, service.sandbox(Map.of("deterministic_ids", "seed")).create("shop/order"));
+            service.sandbox(Map.of("seed", s.request("GET", "/_stepwell/state", null))).status(task, "steps_in_process");
         }
         assertThrows(ConnectException.class, () -> get(url));
         assertEquals("no sandbox was made: seeds is unknown; want name, seed or deterministic_ids",

@@ -323,7 +323,7 @@ func checkOriginValue(s string) error {
 		return nil
 	}
 	u, err := url.Parse(s)
-	return refuseIf(err != nil || u.Scheme == "" || u.Host == "" || s != u.Scheme+"://"+u.Host,
+	return refuseIf(err != nil || u.Scheme == "" || u.Host == "" || s != u.Scheme+"://"+u.Host || strings.Contains(u.Host, "*"),
 		"is neither an origin like https://app.example.com:8443 nor *")
 }
 

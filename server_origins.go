@@ -6,6 +6,7 @@ package main
 import (
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -31,7 +32,7 @@ func newHostGuard(cfg *Config, name string, auth *authenticator, origins *pageOr
 		g.hosts[own.host] = true
 	}
 	for _, host := range slices.Concat(cfg.Web.AllowedHosts, []string{"host.docker.internal", cfg.Fixture.PublicHost}) {
-		g.hosts[strings.ToLower(host)] = true
+		g.hosts[hostName(host)] = true
 	}
 	return g
 }
@@ -97,14 +98,10 @@ func fromOtherOrigin(r *http.Request) bool {
 	case "same-origin", "none":
 		return false
 	case "":
-		return origin != "" && !sameOrigin(origin, "http://"+r.Host, ":80") && !sameOrigin(origin, "https://"+r.Host, ":443")
+		u := webURL(origin)
+		return origin != "" && (u == nil || originOf(u) != originOf(&url.URL{Scheme: u.Scheme, Host: r.Host}))
 	}
 	return origin != "" || isChange(r)
-}
-
-// sameOrigin reports whether two origins of a scheme with a default port are the same.
-func sameOrigin(a, b, port string) bool {
-	return strings.EqualFold(strings.TrimSuffix(a, port), strings.TrimSuffix(b, port))
 }
 
 // mayAsk reports whether pages of another origin may send a request. Listed ones may, but not to
@@ -137,6 +134,9 @@ func newPageOrigins(cfg *Config, auth *authenticator) *pageOrigins {
 	o := &pageOrigins{named: map[string]bool{}, adding: auth.forward != nil}
 	for _, origin := range cfg.Web.AllowedOrigins {
 		o.all = o.all || origin == "*"
+		if u := webURL(origin); u != nil {
+			origin = originOf(u) // as browsers write it, without the scheme's own port
+		}
 		o.named[strings.ToLower(origin)] = true
 	}
 	return o

@@ -76,8 +76,8 @@ func (s *guardedServer) askWith(method, path, host, header, value string) *answe
 }
 
 func guardConfig(c *Config) {
-	c.Web.AllowedHosts = []string{"Steps.Test", "10.9.8.7"}
-	c.Web.AllowedOrigins = []string{"https://app.example:8443"}
+	c.Web.AllowedHosts = []string{"Steps.Test.", "10.9.8.7"}
+	c.Web.AllowedOrigins = []string{"https://app.example:8443", "https://Shop.example:443"}
 }
 
 // TestForeignPages sends what browsers send for foreign pages and for our own.
@@ -108,6 +108,8 @@ func TestForeignPages(t *testing.T) {
 		{"", "https://app.example", 400, 400},
 		{"", "https://app.example:8443", let, let},
 		{"", "https://APP.example:8443", let, let},
+		{"", "https://shop.example", let, let}, // browsers leave out the port of the scheme
+		{"", "http://shop.example:443", 400, 400},
 		{"", "http://" + own, let, let},
 		{"", "http://localhost:3000", let, let},
 		{"", "http://console.localhost", let, let},
@@ -285,7 +287,7 @@ func TestGuardConfiguration(t *testing.T) {
 	}
 	for value, ok := range map[string]bool{
 		"https://a.example": true, "http://a.example:8080": true, "https://a.example/": false, "a.example": false,
-		"null": false, "https://": false, "https://user@a.example": false, "*": true, "https://*.example": true,
+		"null": false, "https://": false, "https://user@a.example": false, "*": true, "https://*.example": false,
 	} {
 		if err := checkOriginValue(value); (err == nil) != ok {
 			t.Errorf("web.allowed_origins %q: got %v; want ok %v", value, err, ok)

@@ -331,7 +331,7 @@ func checkOriginValue(s string) error {
 var mountPathForm = compiled(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}$`)
 
 // reservedMounts are the first parts of the orchestration API's paths.
-var reservedMounts = []string{"v1", "api", "api-docs", "health", "metrics", "config", "console", "_stepwell"}
+var reservedMounts = []string{"v1", "api", "api-docs", "api-docs.json", "health", "metrics", "config", "console", "_stepwell"}
 
 func checkMountPath(s string) error {
 	switch {

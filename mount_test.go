@@ -34,6 +34,13 @@ func TestMountPaths(t *testing.T) {
 			t.Errorf("%q: got %v; want %q", path, err, want)
 		}
 	}
+	for _, row := range (&orchestrationAPI{}).routes() {
+		for _, pattern := range row.patterns() {
+			if first := strings.Split(pattern, "/")[1]; first != "{$}" && checkMountPath("/"+first) == nil {
+				t.Errorf("the mount point may hide %s", pattern)
+			}
+		}
+	}
 	wantConfigProblems(t, configInput{files: map[string]string{"stepwell.toml": "mount.path = '/v1/x'"}},
 		"stepwell.toml:1: mount.path: \"/v1/x\" is at or below /v1, which the orchestration API uses")
 }

@@ -42,7 +42,7 @@ func (a *mountAPI) listTasks(w *responseWriter, r *http.Request) (any, error) {
 }
 
 // briefWords lists the words of a filter by state here.
-var briefWords = strings.Join(briefStatusNames[:], ", ") + "; nor one of the exact states " +
+var briefWords = strings.Join(briefStatusNames[:], ", ") + ", or one of the exact states " +
 	strings.Join(taskStateNames[:], ", ")
 
 // briefStates returns the states that a word of a filter means.

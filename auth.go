@@ -148,7 +148,6 @@ type caller struct {
 	url    *url.URL
 	host   string // the host that the request was sent to
 	remote string // address and port of the peer
-	secure bool   // the request came over TLS
 }
 
 const (

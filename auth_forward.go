@@ -69,10 +69,7 @@ func (a *forwardAuth) forwarded(c caller) http.Header {
 			h[textproto.CanonicalMIMEHeaderKey(name)] = values
 		}
 	}
-	proto, host, peer := "http", c.host, peerAddress(c.remote)
-	if c.secure {
-		proto = "https"
-	}
+	proto, host, peer := "http", c.host, peerAddress(c.remote) // no listener has TLS
 	client := "unknown"
 	if peer.IsValid() {
 		client = peer.String()

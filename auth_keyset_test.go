@@ -7,7 +7,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -537,27 +536,21 @@ func TestForwardedQuestion(t *testing.T) {
 		"X-Forwarded-Uri: /spoofed", "X-Forwarded-Method: SPOOFED",
 	}
 	for _, tt := range []struct {
-		peer                string
-		tls                 bool
-		proto, host, client string
+		peer, proto, host, client string
 	}{
-		{"203.0.113.5:1234", false, "http", "example.com", "203.0.113.5"},
-		{"203.0.113.5:1234", true, "https", "example.com", "203.0.113.5"},
-		{"192.168.7.8:1", false, "http", "example.com", "192.168.7.8"},
-		{"10.1.2.3:1234", false, "https", "public.example", "1.1.1.1, 10.1.2.3"},
-		{"[::ffff:10.1.2.3]:1234", false, "https", "public.example", "1.1.1.1, 10.1.2.3"},
-		{"172.31.255.255:1", false, "https", "public.example", "1.1.1.1, 172.31.255.255"},
-		{"172.32.0.0:1", false, "http", "example.com", "172.32.0.0"},
-		{"192.168.7.7:1", false, "https", "public.example", "1.1.1.1, 192.168.7.7"},
-		{"[fd00::1%eth0]:1", false, "https", "public.example", "1.1.1.1, fd00::1%eth0"},
-		{"[2001:db8::1]:1", false, "http", "example.com", "2001:db8::1"},
-		{"@", false, "http", "example.com", "unknown"}, // a Unix socket
+		{"203.0.113.5:1234", "http", "example.com", "203.0.113.5"},
+		{"192.168.7.8:1", "http", "example.com", "192.168.7.8"},
+		{"10.1.2.3:1234", "https", "public.example", "1.1.1.1, 10.1.2.3"},
+		{"[::ffff:10.1.2.3]:1234", "https", "public.example", "1.1.1.1, 10.1.2.3"},
+		{"172.31.255.255:1", "https", "public.example", "1.1.1.1, 172.31.255.255"},
+		{"172.32.0.0:1", "http", "example.com", "172.32.0.0"},
+		{"192.168.7.7:1", "https", "public.example", "1.1.1.1, 192.168.7.7"},
+		{"[fd00::1%eth0]:1", "https", "public.example", "1.1.1.1, fd00::1%eth0"},
+		{"[2001:db8::1]:1", "http", "example.com", "2001:db8::1"},
+		{"@", "http", "example.com", "unknown"}, // a Unix socket
 	} {
 		r := requestWith(lines...)
 		r.Method, r.RemoteAddr = "DELETE", tt.peer
-		if tt.tls {
-			r.TLS = &tls.ConnectionState{}
-		}
 		if _, f := b.request(r); f != nil {
 			t.Fatalf("%s: %v", tt.peer, f)
 		}

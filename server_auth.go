@@ -34,7 +34,7 @@ func (s *surface) admit(w *responseWriter, r *http.Request, row servedRoute) (*h
 
 // callerOf returns what identifies the sender of a request.
 func callerOf(r *http.Request) caller {
-	return caller{textproto.MIMEHeader(r.Header), r.Method, r.URL, r.Host, r.RemoteAddr, r.TLS != nil}
+	return caller{textproto.MIMEHeader(r.Header), r.Method, r.URL, r.Host, r.RemoteAddr}
 }
 
 // setRefusalHeaders tells a client why its credentials were refused.

@@ -29,7 +29,7 @@ type client struct {
 	url  string        // without a final slash, a user and a password
 	user *url.Userinfo // of the URL that was given; nil for none
 	http *http.Client  // see newHTTPClient
-	role string        // whose credentials it has; "" for the orchestration role
+	role string        // whose credentials it has
 	flag string        // what sets the URL, for messages; "" for --url
 	free bool          // nothing named a service: url is the default, or configured
 }
@@ -108,9 +108,9 @@ func (o *options) client() (*client, error) {
 	}
 	named := cmp.Or(*o.url, o.p.getenv("STEPWELL_URL"))
 	if named != "" {
-		return o.p.clientOf(named, "")
+		return o.p.clientOf(named, "orchestration")
 	}
-	c, err := o.p.clientOf(cmp.Or(o.p.asking.local, reachableURL(defaultConfig().listen("orchestration"))), "")
+	c, err := o.p.clientOf(cmp.Or(o.p.asking.local, reachableURL(defaultConfig().listen("orchestration"))), "orchestration")
 	if c != nil {
 		c.free = true
 	}
@@ -371,17 +371,16 @@ func (c *client) redirected(asked, to *url.URL) error {
 // the worker_id in its health.
 func (c *client) otherRole(ctx context.Context) string {
 	health, err := c.do(ctx, call{method: "GET", path: "/health"})
-	want := cmp.Or(c.role, "orchestration")
 	role := pick(health.text("worker_id") == "", "orchestration", "worker")
-	if err != nil || health.text("status") == "" || role == want {
+	if err != nil || health.text("status") == "" || role == c.role {
 		return ""
 	}
-	return fmt.Sprintf("; %s is the %s role of a service: give the URL of its %s role", c.url, role, want)
+	return fmt.Sprintf("; %s is the %s role of a service: give the URL of its %s role", c.url, role, c.role)
 }
 
 // authenticate adds the credentials of the environment. A token wins over the user of the URL.
 func (c *client) authenticate(h http.Header) error {
-	name, value, err := clientCredential(cmp.Or(c.role, "orchestration"), c.p.getenv, c.p.now)
+	name, value, err := clientCredential(c.role, c.p.getenv, c.p.now)
 	if name != "" {
 		h.Set(name, value)
 	}
@@ -438,7 +437,7 @@ func (c *client) failed(ctx context.Context, err error) error {
 // configuration here has: a person can judge whether it is the right one.
 func (c *client) elsewhere() string {
 	if c.free {
-		at, source := configuredAddress(cmp.Or(c.role, "orchestration"), c.p.getenv, c.p.environ)
+		at, source := configuredAddress(c.role, c.p.getenv, c.p.environ)
 		if there := reachableURL(at); there != c.url {
 			return fmt.Sprintf("%s has another address: give --url %s", printable(source.String()), printable(there))
 		}
@@ -470,7 +469,8 @@ func (c *client) refused(resp *http.Response, text []byte) *exitError {
 		code = exitRefused
 	case http.StatusUnauthorized:
 		code = exitRefused
-		message += ": set STEPWELL_AUTH_TOKEN or STEPWELL_API_KEY"
+		variable := credentialVariable(c.role, c.p.getenv)
+		message += pick(variable == "", ": set STEPWELL_AUTH_TOKEN or STEPWELL_API_KEY", ": check "+variable)
 	case http.StatusServiceUnavailable:
 		if after := resp.Header.Get("Retry-After"); after != "" {
 			message += fmt.Sprintf(" (try again in %s s)", after)
@@ -685,43 +685,45 @@ func (c *client) printPage(ctx context.Context, o *options, l listing, query url
 // onDemandLife is the lifetime of a token that a client makes for itself, less than any jwt_token_expiry_hours.
 const onDemandLife = 15 * time.Minute
 
-// clientCredential returns the header that a client sends to a role (orchestration, worker, or mount, which uses
-// orchestration's), from the first credential that the environment has; header is "" when it has none. A token made on
-// demand expires after some minutes, so it is for one request. The error names the variable at fault, never its value.
+// clientCredential returns the header that a client sends to a role (orchestration or worker), from the first
+// credential that the environment has; header is "" when it has none. A token made on demand expires after some
+// minutes, so it is for one request. The error names the variable at fault, never its value.
 func clientCredential(
 	role string, getenv func(string) string, now func() instant,
 ) (header, value string, err error) {
-	if role == "mount" {
-		role = "orchestration"
-	}
-	for _, name := range []string{"STEPWELL_" + strings.ToUpper(role) + "_AUTH_TOKEN", "STEPWELL_AUTH_TOKEN"} {
-		// Variables that were filled from a file often end with a newline, which no header can carry.
-		if token := strings.TrimSpace(getenv(name)); token != "" {
-			return credentialHeader(name, "Authorization", "Bearer "+token)
-		}
-	}
-	if key := strings.TrimSpace(getenv("STEPWELL_API_KEY")); key != "" {
-		header := cmp.Or(getenv("STEPWELL_API_KEY_HEADER"), defaultAPIKeyHeader)
-		if !isCredentialHeader(header) {
+	variable := credentialVariable(role, getenv)
+	// Variables that were filled from a file often end with a newline, which no header can carry.
+	header, value = "Authorization", strings.TrimSpace(getenv(variable))
+	switch variable {
+	case "":
+		return "", "", nil
+	case "STEPWELL_API_KEY":
+		if header = cmp.Or(getenv("STEPWELL_API_KEY_HEADER"), defaultAPIKeyHeader); !isCredentialHeader(header) {
 			return "", "", errors.New("STEPWELL_API_KEY_HEADER is not the name of a header for keys")
 		}
-		return credentialHeader("STEPWELL_API_KEY", header, key)
-	}
-	if path := getenv("STEPWELL_JWT_PRIVATE_KEY_PATH"); path != "" {
-		token, err := onDemandToken(path, role, getenv, now())
-		if err != nil {
+	case "STEPWELL_JWT_PRIVATE_KEY_PATH":
+		if value, err = onDemandToken(value, role, getenv, now()); err != nil {
 			return "", "", fmt.Errorf("STEPWELL_JWT_PRIVATE_KEY_PATH: %w", err)
 		}
-		return "Authorization", "Bearer " + token, nil
+		fallthrough
+	default:
+		value = "Bearer " + value
 	}
-	return "", "", nil
-}
-
-func credentialHeader(variable, header, value string) (string, string, error) {
 	if !isHeaderText(value) {
 		return "", "", fmt.Errorf("%s contains characters that no header can carry", variable)
 	}
 	return header, value, nil
+}
+
+// credentialVariable returns the variable with the first credential for a role, or "".
+func credentialVariable(role string, getenv func(string) string) string {
+	for _, name := range []string{"STEPWELL_" + strings.ToUpper(role) + "_AUTH_TOKEN", "STEPWELL_AUTH_TOKEN",
+		"STEPWELL_API_KEY", "STEPWELL_JWT_PRIVATE_KEY_PATH"} {
+		if strings.TrimSpace(getenv(name)) != "" {
+			return name
+		}
+	}
+	return ""
 }
 
 // onDemandToken makes a token with all permissions, which the key's owner has anyway.

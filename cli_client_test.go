@@ -74,27 +74,30 @@ func TestUnreachable(t *testing.T) {
 }
 
 // TestClientCredentials checks that the command line sends what it finds in the environment, in the contract's
-// order, and that it can make a token.
+// order, says what it sent if a service refuses that, and that it can make a token.
 func TestClientCredentials(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var seen http.Header
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen = r.Header
-		w.Write([]byte(`{"tasks":[],"pagination":{}}`))
+		w.WriteHeader(401)
+		w.Write([]byte(`{"error":{"message":"refused"}}`))
 	}))
 	defer h.Close()
 	for _, tt := range []struct {
-		env                 map[string]string
-		authorization, xKey string
+		env                         map[string]string
+		authorization, xKey, advice string
 	}{
-		{map[string]string{}, "", ""},
-		{map[string]string{"STEPWELL_API_KEY": "k"}, "", "k"},
-		{map[string]string{"STEPWELL_API_KEY": "k", "STEPWELL_AUTH_TOKEN": "t"}, "Bearer t", ""},
-		{map[string]string{"STEPWELL_ORCHESTRATION_AUTH_TOKEN": "o", "STEPWELL_AUTH_TOKEN": "t"}, "Bearer o", ""},
+		{map[string]string{}, "", "", "set STEPWELL_AUTH_TOKEN or STEPWELL_API_KEY"},
+		{map[string]string{"STEPWELL_API_KEY": "k"}, "", "k", "check STEPWELL_API_KEY"},
+		{map[string]string{"STEPWELL_API_KEY": "k", "STEPWELL_AUTH_TOKEN": "t"}, "Bearer t", "", "check STEPWELL_AUTH_TOKEN"},
+		{map[string]string{"STEPWELL_ORCHESTRATION_AUTH_TOKEN": "o", "STEPWELL_AUTH_TOKEN": "t"}, "Bearer o", "",
+			"check STEPWELL_ORCHESTRATION_AUTH_TOKEN"},
 	} {
 		tt.env["STEPWELL_URL"] = h.URL
-		if got := runCLI(tt.env, "", "task", "list"); got.code != 0 {
-			t.Errorf("got %d, %s", got.code, got.stderr)
+		got := runCLI(tt.env, "", "task", "list")
+		if want := "stepwell: task list: refused: " + tt.advice + "\n"; got.code != exitRefused || got.stderr != want {
+			t.Errorf("got %d, %s; want %s", got.code, got.stderr, want)
 		}
 		if seen.Get("Authorization") != tt.authorization || seen.Get("X-API-Key") != tt.xKey {
 			t.Errorf("%v: got %v", tt.env, seen)
@@ -441,7 +444,7 @@ func TestSlowReplies(t *testing.T) {
 		}
 	}()
 	p := &process{getenv: bareProcess.getenv, now: realNow, stderr: io.Discard, asking: askingRules{patience: time.Millisecond}}
-	c := must(p.clientOf(l.Addr().String(), ""))(t)
+	c := must(p.clientOf(l.Addr().String(), "orchestration"))(t)
 	for _, text := range []string{"H", "HTTP/1.1 200 OK\r\nX: a", "HTTP/1.1 200 OK\r\n\r\n{", "HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n{"} {
 		begin <- text
 		_, err := c.get(t.Context(), "/v1/tasks", nil)
@@ -533,7 +536,6 @@ func TestClientCredential(t *testing.T) {
 	}{
 		{"orchestration's own token", "orchestration", all, "Authorization", "Bearer o", ""},
 		{"worker's own token", "worker", all, "Authorization", "Bearer w", ""},
-		{"the mount is orchestration's", "mount", all, "Authorization", "Bearer o", ""},
 		{"orchestration without its own", "orchestration", without("ORCHESTRATION_AUTH_TOKEN"), "Authorization",
 			"Bearer any", ""},
 		{"worker without its own", "worker", without("WORKER_AUTH_TOKEN"), "Authorization", "Bearer any", ""},

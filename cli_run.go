@@ -45,7 +45,7 @@ func (a *runArgs) open(p *process, name string) (c *client, w *world, end func()
 		w.close()
 		parts.auth.close()
 	}
-	return &client{p: p, url: "http://localhost", http: web}, w, end, nil
+	return &client{p: p, url: "http://localhost", http: web, role: "orchestration"}, w, end, nil
 }
 
 // pipeListener accepts the connections that dial makes, in the same process.

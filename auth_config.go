@@ -229,6 +229,8 @@ const notWebURL = "must be an http or https URL with a host"
 func (c *authConfig) keySetFault() string {
 	u := webURL(c.JWKSURL)
 	switch {
+	case c.JWKSURL == "":
+		return `must not be empty if jwt_verification_method is "jwks"`
 	case u == nil:
 		return notWebURL
 	case c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts:

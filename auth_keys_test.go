@@ -87,7 +87,7 @@ func TestStartUpChecks(t *testing.T) {
 		{"a header that handlers get", func(c *config) { c.APIKeyHeader = "Traceparent" }, prefix + "api_key_header", ""},
 		{"a header of proxies", func(c *config) { c.APIKeyHeader = "x-forwarded-for" }, prefix + "api_key_header", ""},
 
-		{"JWKS without a URL", jwksAt(""), prefix + "jwks_url: must be an http", ""},
+		{"JWKS without a URL", jwksAt(""), prefix + "jwks_url: must not be empty if", ""},
 		{"JWKS from a file", jwksAt("file:///etc/passwd"), prefix + "jwks_url: must be an http", ""},
 		{"JWKS without a host", jwksAt("https:///x"), prefix + "jwks_url: must be an http", ""},
 		{"JWKS over http", jwksAt("http://keys.invalid/x"), "jwks_url: must be https", ""},

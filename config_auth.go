@@ -3,6 +3,7 @@ package main
 // The keys of authentication, the same for every role, and making the authenticators that they describe.
 
 import (
+	"cmp"
 	"log/slog"
 	"net/netip"
 	"reflect"
@@ -185,7 +186,8 @@ func (l *configLoader) checkAuth() {
 		setup, before := &authSetup{c: l.config.authConfig(role), role: role}, l.problems
 		setup.check()
 		for _, p := range setup.problems {
-			source := l.origin.near(p.Field)
+			// What nobody set is missing because of what was switched on.
+			source := cmp.Or(l.origin.near(p.Field), l.origin.of(authKeyPath(role, "enabled")))
 			inherited := role == "mount" && slices.ContainsFunc(before, func(b inputProblem) bool {
 				return b.Source == source.String() && b.Message == p.Message
 			})

@@ -338,6 +338,8 @@ func TestAuthConfigProblems(t *testing.T) {
 				"stepwell.toml:4: " + section + "jwks_url: the address is loopback, link-local or a metadata service; " +
 					"jwks_allow_private_hosts would allow it",
 			}},
+		{"no address of the key set", file("enabled = true", "jwt_verification_method = 'jwks'"),
+			[]string{"stepwell.toml:2: " + section + `jwks_url: must not be empty if jwt_verification_method is "jwks"`}},
 		{"proxies",
 			configInput{files: oneConfigFile("[web]", "trusted_proxies = ['10.0.0.0/8', 'proxy', '::1', 'fe80::1%eth0']")},
 			[]string{

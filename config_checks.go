@@ -3,6 +3,7 @@ package main
 // Checks of values. Their errors continue a sentence about the value, as in "is not an address", and never repeat it.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -49,10 +50,7 @@ func checkTextValue(s string) error {
 }
 
 func checkPathValue(s string) error {
-	if s == "" {
-		return errors.New("is not a path")
-	}
-	return checkTextValue(s)
+	return cmp.Or(refuseIf(s == "", "is not a path"), checkTextValue(s))
 }
 
 // checkEnvironmentValue checks a name that becomes part of a file name.

@@ -208,8 +208,8 @@ func (s *authSetup) staticKey() *verificationKey {
 	}
 	if err != nil {
 		s.problem(path, "%v", err)
-	} else if !key.limit(s.c.JWTAllowedAlgorithms...) {
-		s.problem("jwt_allowed_algorithms", "none of them belongs to the key of %s", path)
+	} else if fit := key.algorithms; !key.limit(s.c.JWTAllowedAlgorithms...) {
+		s.problem("jwt_allowed_algorithms", "none of them belongs to the key of %s; want %s", path, anyOf(fit))
 	}
 	return key
 }

@@ -65,7 +65,7 @@ func TestStartUpChecks(t *testing.T) {
 			""},
 		{"RSA of 1024 bits", func(c *config) { c.JWTPublicKey = publicPEM(t, short) }, "1024 bits; want 2048", ""},
 		{"a key of another family", func(c *config) { c.JWTPublicKey = publicPEM(t, keys.p256) },
-			prefix + "jwt_allowed_algorithms: none of them belongs to the key", ""},
+			prefix + "jwt_allowed_algorithms: none of them belongs to the key of jwt_public_key; want ES256", ""},
 		{"the private key beside it", func(c *config) { c.JWTPrivateKey = privatePEM(t, keys.rsa) }, "", ""},
 
 		{"HS256", func(c *config) { c.JWTAllowedAlgorithms = []string{"RS256", "HS256"} },

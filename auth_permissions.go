@@ -78,11 +78,9 @@ var permissionSets = func() map[string]permissionSet {
 // parsePermissions returns the set that a credential's list grants. Strings outside the vocabulary, a bare "*" among
 // them, grant nothing and are returned once each, in the order given.
 func parsePermissions(list []string) (set permissionSet, unknown []string) {
-	seen := make(map[string]bool)
 	for _, s := range list {
 		granted, ok := permissionSets[s]
-		if !ok && !seen[s] {
-			seen[s] = true
+		if !ok && !slices.Contains(unknown, s) {
 			unknown = append(unknown, s)
 		}
 		set |= granted

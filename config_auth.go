@@ -123,7 +123,7 @@ func newAuthenticators(
 		}
 		if found, ok := err.(inputProblems); ok {
 			for _, p := range found {
-				problems = append(problems, inputProblem{Source: origin.near(p.Field).String(), Field: p.Field, Message: p.Message})
+				problems = append(problems, inputProblem{Source: origin.authSource(role, p.Field).String(), Field: p.Field, Message: p.Message})
 			}
 			return
 		}
@@ -146,6 +146,11 @@ func newAuthenticators(
 	}
 	made.share()
 	return made, nil
+}
+
+// authSource returns what set a part of a role's authentication or, if nothing did, what switched that on.
+func (p *provenance) authSource(role, path string) configSource {
+	return cmp.Or(nearest(p.sources, path), p.of(authKeyPath(role, "enabled")))
 }
 
 // publicKeyVariable is a variable that sets the public key of both roles.
@@ -186,8 +191,7 @@ func (l *configLoader) checkAuth() {
 		setup, before := &authSetup{c: l.config.authConfig(role), role: role}, l.problems
 		setup.check()
 		for _, p := range setup.problems {
-			// What nobody set is missing because of what was switched on.
-			source := cmp.Or(l.origin.near(p.Field), l.origin.of(authKeyPath(role, "enabled")))
+			source := l.origin.authSource(role, p.Field)
 			inherited := role == "mount" && slices.ContainsFunc(before, func(b inputProblem) bool {
 				return b.Source == source.String() && b.Message == p.Message
 			})

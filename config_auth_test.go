@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -48,6 +49,13 @@ jwt_public_key_path = "DIR/absent.pem"
 	cfg, origin := must2(in.load())(t)
 	if _, err := newAuthenticators(cfg, origin, newVirtualClock(authTestNow), (&logLines{}).logger()); err != nil {
 		t.Errorf("disabled: got %v; want no file read", err)
+	}
+	// The algorithms have their default, so the error names the line that they matter by.
+	in.files["stepwell.toml"] = fmt.Sprintf("[worker.web.auth]\nenabled = true\njwt_public_key = %q", publicPEM(t, authKeys().p256))
+	cfg, origin = must2(in.load())(t)
+	_, err := newAuthenticators(cfg, origin, newVirtualClock(authTestNow), (&logLines{}).logger())
+	if want := "stepwell.toml:2: worker.web.auth.jwt_allowed_algorithms: none"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a key of another family: got %v; want %s", err, want)
 	}
 }
 

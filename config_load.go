@@ -432,9 +432,6 @@ func (l *configLoader) clear(k *configKey, source configSource) {
 	l.origin.sources[k.path] = source
 }
 
-// near returns the source of a path, or of the innermost thing around it.
-func (p *provenance) near(path string) configSource { return nearest(p.sources, path) }
-
 // applyFixture makes fixture mode keep its state in memory, unless it is given a directory and allowed to use it, and
 // makes retry delays exact, unless jitter was switched on.
 func (l *configLoader) applyFixture() {

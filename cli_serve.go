@@ -508,8 +508,8 @@ func (v *serving) banner(p *process, templates []*template) {
 	r := v.report()
 	if !p.logsText(v.cfg) {
 		v.log.Info("serving", "version", r.Version, "orchestration_url", r.OrchestrationURL, "worker_url", r.WorkerURL,
-			"mount_url", r.MountURL, "state", v.stateLine(), "templates", len(templates), "fixture", v.cfg.Fixture.Enabled,
-			"config", strings.Join(v.files, ", "))
+			"mount_url", r.MountURL, "state", pick(r.OrchestrationURL == "", "", v.stateLine()), "templates", len(templates),
+			"fixture", v.cfg.Fixture.Enabled, "config", strings.Join(v.files, ", "))
 		return
 	}
 	urls := []string{}

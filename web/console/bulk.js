@@ -179,7 +179,7 @@ class BulkForm {
       if (turn !== this.turn) return;
       if (last.error) throw new api.ApiError(503, last.error);
       this.asOf = asOf;
-      this.total = last.done + last.refused;
+      this.total = last.done;
       this.send.disabled = !last.done;
       this.some.hidden = last.done <= TRY;
       this.send.textContent = `${this.action.label} ${this.count(last.done)}`;
@@ -258,7 +258,7 @@ class BulkForm {
 
   // run acts, and shows how far it is. A run that was cut off continues where it was.
   async run(body) {
-    const most = this.done + (body.first ?? this.total),
+    const most = body.first ? this.done + body.first : this.total,
       stop = new AbortController(),
       text = h("span"),
       bar = h("progress", { max: most || 1, value: 0, "aria-label": "Progress" });
@@ -267,10 +267,10 @@ class BulkForm {
       if (line.request_id) this.requests.push(line.request_id);
       if (line.done === undefined) return;
       last = line;
-      bar.value = this.done + line.done + line.refused;
+      bar.value = this.done + line.done;
       text.textContent = `${number(this.done + line.done)} of ${this.count(most)}`;
     };
-    this.element.replaceWith(
+    (this.element.isConnected ? this.element : this.progress).replaceWith(
       (this.progress = h(
         "div.form",
         h("div.row", bar, text),

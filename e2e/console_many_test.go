@@ -321,7 +321,7 @@ func TestConsoleService(t *testing.T) {
 func TestConsoleSelectionBeyond(t *testing.T) {
 	const many = 505 // more than fit into one answer
 	p, s := openConsole(t, "/waits", "--templates", templateDir(t, strings.Replace(testTemplate("approval",
-		stepSpec{name: "approve", callable: "people.approve"}), `"namespace":"t"`, `"namespace":"demo"`, 1)))
+		stepSpec{name: "approve", callable: "people.approve"}), `"namespace":"t"`, `"namespace":"demo"`, 1), refundTemplate))
 	a := s.api()
 	ids := failApprovals(a, 105, "insufficient funds")
 	for range many {
@@ -333,15 +333,16 @@ func TestConsoleSelectionBeyond(t *testing.T) {
 	p.clickText("Select all that match", "All that match selected")
 	p.clickText("Resolve …", fmt.Sprintf("%d steps match.", many))
 	p.key("Escape")
+	a.create(`{"namespace":"shop","name":"refund"}`) // whose step comes after those that are shown
+	p.clickText("Resolve …", "Choose steps of one kind: these are demo/approval/1.0.0/approve, shop/refund/1.0.0/decide.")
 	for n := 200; n < many; n += 100 {
 		p.clickText("Show more", fmt.Sprintf("%d steps or more", n))
 	}
 	p.clickText("Show more")
-	p.wait(count(".wait-card", many))
+	p.wait(count(".wait-card", many+1))
 
 	p.open("/dlq")
 	p.click("thead [data-pick]")
 	p.clickText(fmt.Sprintf("Select all %d that match", len(ids)))
 	p.clickText("Reset …", fmt.Sprintf("%d steps match.", len(ids)))
-
 }

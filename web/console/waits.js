@@ -9,10 +9,11 @@ import { jsonTree } from "./values.js";
 
 export async function show(root, context) {
   const cards = new Map(),
+    read = rowsOf("/v1/steps", () => ({ for_person: true, sort: "answer_due_at" }), context.signal, 500),
     list = new List(context, {
       noun: ["step"],
       key: (s) => s.step_uuid,
-      read: rowsOf("/v1/steps", () => ({ for_person: true, sort: "answer_due_at" }), context.signal, 500),
+      read,
       concerns: (e) => e.type === "step" && [e.from_state, e.to_state].includes("enqueued"),
       // A card that was written in stays when its step does not wait any more.
       keeps: (s) => cards.get(s.step_uuid)?.isWritten(),
@@ -41,7 +42,7 @@ export async function show(root, context) {
     noun: ["step"],
     offers: ["complete", "resolve"],
     total: () => list.known,
-    filter: (name, ids) => filterOf(ids, chosen(ids)),
+    filter: async (name, ids) => filterOf(ids, ids ? chosen(ids) : (await read(Infinity)).items),
     changed: () => list.load(),
     schema: () => chosen(null)[0].result_schema,
   });

@@ -278,7 +278,7 @@ func TestConsoleFind(t *testing.T) {
 		p.wait(`document.activeElement.matches("[data-search]") && location.pathname.endsWith("/tasks")`)
 		p.fill("[data-search]", text)
 		p.wait(fmt.Sprintf(`document.querySelector(".hits li:only-child")?.innerText.includes(%q)`, want))
-		p.waitText("No name contains “" + text + "”, but this does:")
+		p.waitText("No name here contains “" + text + "”, but this does:")
 		p.key("Enter")
 		p.wait(`location.pathname.includes("/tasks/")`)
 	}
@@ -300,6 +300,7 @@ func TestConsoleFind(t *testing.T) {
 		[...document.querySelectorAll("tbody tr .bad-text")].every((e) => e.innerText === "approve · CardError: insufficient funds")`)
 	p.fill("[data-search]", "nothing at all")
 	p.waitText("Nothing else contains it either.")
+	p.open("/tasks?status=cancelled&q=approval", "No name here contains “approval”, but this does:")
 }
 
 // TestConsoleService shows health, permissions and the configuration, and changes

@@ -29,7 +29,7 @@ export function lookUp(q) {
 function results(q, { hits, more, left_out: left }) {
   const causes = Map.groupBy(hits, (hit) => (hit.kind === "error" && hit.failure?.group) || hit); // each by itself
   return [
-    h("p.soft", hits.length ? `No name contains “${q}”, but this does:` : "Nothing else contains it either."),
+    h("p.soft", hits.length ? `No name here contains “${q}”, but this does:` : "Nothing else contains it either."),
     h(
       "ul.plain",
       [...causes].map(([group, [hit, ...others]]) =>

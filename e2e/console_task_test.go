@@ -379,4 +379,5 @@ func TestConsoleSendsEventsAgain(t *testing.T) {
 	p.click("tbody [data-pick]") // chosen no longer, if it still is
 	sendAgain("thead [data-pick]", 3, "Done: 3 deliveries")
 	p.waitText("No delivery")
+	p.open("/subscribers/gone", "no subscriber gone is configured")
 }

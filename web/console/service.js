@@ -176,6 +176,7 @@ function deliveries(context) {
         "/v1/events/deliveries" + api.query({ subscriber: name, status, limit: Math.min(count, 1000) }),
         { signal },
       );
+      if (name && !subscribers.length) throw new api.ApiError(404, { message: `no subscriber ${name} is configured` });
       return { items, total, more: items.length < Math.min(total, 1000), subscribers };
     },
     shown: ({ subscribers }) => {

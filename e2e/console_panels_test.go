@@ -167,6 +167,8 @@ func TestConsoleLetters(t *testing.T) {
 	p.wait(`[...document.querySelectorAll(".chip b")].map((e) => e.textContent).join() === "0,2,0,0"`)
 	p.clickAt(`document.querySelectorAll(".chip")[1]`)
 	p.waitText("ordered twice")
+	s.api().do("PATCH", "/v1/dlq/entry/"+entry.text("dlq_entry_uuid"), `{"resolution_notes":"by another person"}`).want(200)
+	p.waitText("by another person") // although no event tells of it
 }
 
 // TestConsoleAnalytics shows figures as charts and as a table.

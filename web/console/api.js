@@ -291,6 +291,11 @@ export async function readClock() {
   }
 }
 
+// each calls f after each so many milliseconds in which the tab is shown, until signal aborts.
+export function each(ms, signal, f) {
+  const timer = setInterval(() => (signal.aborted ? clearInterval(timer) : document.hidden || f()), ms);
+}
+
 // readStore finds out whether changes are accepted, and sends "store" with the reason if they are not.
 export async function readStore() {
   clearTimeout(looksAgain);

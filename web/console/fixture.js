@@ -85,14 +85,11 @@ class Clock {
     this.due = h("div");
     this.element = h("section.card.view", { "aria-label": "Clock" }, this.head, this.actions, this.due);
     this.soon = api.reader(signal, () => this.load(), 300);
-    const tick = setInterval(() => this.tick(), 250);
+    api.each(250, signal, () => this.tick());
     const stop = api.events({}, this.soon, (now) => {
       if (now === "open" || now === "gap") this.soon();
     });
-    signal.addEventListener("abort", () => {
-      clearInterval(tick);
-      stop();
-    });
+    signal.addEventListener("abort", stop);
   }
 
   async load() {

@@ -67,10 +67,7 @@ export async function show(root, context) {
     configuration(signal),
   );
   await Promise.all([fillHealth(), begun]);
-  const again = setInterval(() => {
-    if (!document.hidden) fillHealth();
-  }, 5000);
-  signal.addEventListener("abort", () => clearInterval(again));
+  api.each(5000, signal, fillHealth);
 }
 
 // reading fills a place with what make() makes of an answer, or with the problem.

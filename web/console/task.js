@@ -91,10 +91,9 @@ class TaskPage {
         else if (now === "open") this.refresh();
       },
     );
-    this.signal.addEventListener("abort", stop);
-    const tick = setInterval(() => this.beat(), 500);
+    api.each(500, this.signal, () => this.beat());
     this.signal.addEventListener("abort", () => {
-      clearInterval(tick);
+      stop();
       this.graph.destroy();
       this.views.Timeline?.destroy();
     });
@@ -181,7 +180,7 @@ class TaskPage {
 
   // beat shows how time passes for the steps that run or wait.
   beat() {
-    if (!document.hidden && !ended(this.model.task.status)) this.draw(this.moving());
+    if (!ended(this.model.task.status)) this.draw(this.moving());
   }
 
   moving() {

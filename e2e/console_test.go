@@ -417,6 +417,9 @@ func TestConsoleStreamHeldBack(t *testing.T) {
 	p.waitText("Polling")
 	completeStep(a, id, "approve")
 	p.waitNode("approve", "Complete")
+	p.open("/tasks/" + a.create(`{"namespace":"demo","name":"failing"}`) + "?step=charge")
+	p.wait(`performance.getEntriesByType("resource").filter((e) => e.name.endsWith("/explain")).length > 2 && // read again and again
+		document.querySelector(".result .problem").innerText.includes("the card was declined")`)
 	proxy.hold(false)
 	proxy.server.CloseClientConnections()
 	p.waitText("Live")

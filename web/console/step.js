@@ -49,7 +49,7 @@ export class StepCard {
           steps.length > 8 && ` and ${steps.length - 8} more`,
         ),
       ];
-    if (this.step !== step) this.read = this.chosen = undefined;
+    if (this.step?.id !== step.id) this.read = this.chosen = undefined;
     this.step = step;
     fill(
       this.place,
@@ -99,13 +99,13 @@ export class StepCard {
     this.at = at;
     try {
       const audit = await page.read(path + "/audit");
-      if (this.step === step) this.read = { audit };
+      if (this.step.id === step.id) this.read = { audit };
     } catch (error) {
       if (page.signal.aborted) return;
       this.at = undefined;
-      if (this.step === step) this.read = { error };
+      if (this.step.id === step.id) this.read = { error };
     }
-    if (this.step === step) this.showDetails();
+    if (this.step.id === step.id) this.showDetails();
   }
 
   showDetails() {

@@ -103,6 +103,12 @@ func TestConsoleActions(t *testing.T) {
 	p.click(`.node[aria-label^="approve:"]`, "by console: looks good")
 	p.wait(`document.querySelector(".result").textContent.includes("approved: true")`)
 
+	id = a.create(`{"namespace":"demo","name":"approval"}`)
+	p.openTask(id)
+	p.waitNode("approve", "Ready")
+	failStep(a, id, "approve", "the books differ")
+	p.waitText("in the dead letter queue") // which it was not when the page was opened
+
 	id = a.create(`{"namespace":"demo","name":"failing"}`)
 	p.openTask(id)
 	p.waitState("Blocked")

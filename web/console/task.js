@@ -174,6 +174,7 @@ class TaskPage {
   // askWhy asks why the task is not finished.
   async askWhy() {
     await api.readClock();
+    if (this.model.task.status === "blocked_by_failures") this.dlq = (await this.read(this.path + "/summary")).dlq;
     this.explain(await this.read(this.path + "/explain"));
     this.draw(this.moving());
   }

@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { againFrom, stepButtons } from "./actions.js";
 import { exact, finished, span } from "./model.js";
 import { ago, allowed, button, chips, clip, fill, h, look, pair, plural, problem, state } from "./ui.js";
+import { headline } from "./trace.js";
 import { errorView, jsonTree } from "./values.js";
 
 const KINDS = {
@@ -266,7 +267,7 @@ function auditLine(a) {
     a.copied_from && "from task " + a.copied_from.task_uuid,
     a.acted_by && `by ${a.acted_by}: ${a.action_reason}`,
     a.subject && "as " + a.subject,
-    a.result?.error?.error_type,
+    a.result?.error && `${a.result.error.error_type}: ${headline(a.result.error.message)}`,
     !a.action && a.result?.metadata.worker_id,
   ].filter(Boolean);
   return h(

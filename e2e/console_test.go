@@ -32,8 +32,10 @@ func TestConsoleFrame(t *testing.T) {
 	p.key("g", "m")
 	p.wait(`location.pathname === "/console/templates" && document.title.startsWith("Templates") &&
 		document.querySelector("#nav [aria-current]").textContent === "Templates" && document.activeElement.closest("#page")`)
+	p.key("?")
+	p.wait(`document.querySelector("dialog[open]")`)
 	p.eval(`history.back()`)
-	p.wait(`location.pathname === "/console" && document.querySelector("tbody tr")`)
+	p.wait(`location.pathname === "/console" && document.querySelector("tbody tr") && !document.querySelector("dialog")`)
 	p.key("?")
 	p.wait(`document.querySelector("dialog[open]").innerText.includes("Start a task")`)
 	p.inspect("keys")

@@ -74,7 +74,6 @@ const currentPath = () => location.pathname.slice(home.length).replace(/\/$/, ""
 /** @type {(path: string, options?: {replace?: boolean}) => Promise<void>} */
 function go(path, { replace } = {}) {
   keep();
-  for (const box of document.querySelectorAll("dialog")) box.close();
   history[replace ? "replaceState" : "pushState"](
     replace ? history.state : null,
     "",
@@ -153,6 +152,7 @@ try {
 
 // show shows the page that the address names.
 async function show(focus) {
+  if (focus) for (const box of document.querySelectorAll("dialog")) box.close();
   leaving.abort();
   const { signal } = (leaving = new AbortController());
   const path = currentPath(),

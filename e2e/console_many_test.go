@@ -229,7 +229,7 @@ func TestConsoleSelection(t *testing.T) {
 	p, s := newConsole(t)
 	a := s.api()
 	ids := failApprovals(a, 55, "insufficient funds")
-	p.open("/tasks?status=blocked_by_failures")
+	p.open("/tasks?status=blocked_by_failures,error")
 	p.wait(count("tbody tr", 50))
 	p.click("tbody [data-pick]", "1 task selected")
 	p.clickText("Cancel tasks …", "1 task matches.")
@@ -242,6 +242,7 @@ func TestConsoleSelection(t *testing.T) {
 	p.inspect("tasks-selected")
 	p.clickText("Select all 54 that match", "All 54 tasks selected")
 	p.clickText("Reset …", "54 steps match.")
+	p.clickText("The same as a command", "stepwell step reset --status blocked_by_failures,error --reason")
 	p.enter("Reason", "the bank is back")
 	p.eval(`{
 		const whole = window.fetch;

@@ -241,7 +241,7 @@ class BulkForm {
     const words = [...this.action.words];
     for (const [member, value] of Object.entries(filter)) {
       if (!flags[member] || value === false || (this.name === "close" && flags[member] === "status")) return null;
-      for (const v of [value].flat()) words.push("--" + flags[member], ...(v === true ? [] : [v]));
+      for (const v of member === "tag" ? value : [value]) words.push("--" + flags[member], ...(v === true ? [] : [v]));
     }
     if (data) words.push("--result", JSON.stringify(data.result));
     words.push(this.name === "close" ? "--notes" : "--reason", reason);

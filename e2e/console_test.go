@@ -150,6 +150,17 @@ func TestConsoleFilters(t *testing.T) {
 	p.wait(count("tbody tr", 50))
 	p.clickText("Show more")
 	p.wait(count("tbody tr", 61))
+	if n := p.eval(`import(document.querySelector("script").src.replace("begin.js", "list.js")).then(async ({ List }) => {
+		const all = [1, 2, 3], read = async (count) => ({ items: all.slice(0, count), more: count < 3 }), no = () => {};
+		const list = new List({ signal: new AbortController().signal, kept: {}, keys: no, renew: no },
+			{ perPage: 2, key: String, read, draw: no });
+		list.show(await read(2));
+		list.count = 3;
+		await Promise.all([list.refresh(true), list.refresh(true)]);
+		return list.items.join();
+	})`); n != "1,2,3" {
+		t.Errorf("got the items %v of a list that is read twice at once; want each once", n)
+	}
 
 	rows := func(n int) string { return count("tbody tr", n) }
 	p.clickText("In progress 1")

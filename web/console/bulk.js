@@ -130,6 +130,7 @@ class BulkForm {
       () => {
         this.first = TRY;
         this.element.requestSubmit();
+        this.first = undefined;
       },
       "quiet",
       { hidden: true },
@@ -146,9 +147,6 @@ class BulkForm {
     });
     this.send = this.element.send;
     this.send.disabled = true;
-    this.send.addEventListener("click", () => {
-      this.first = undefined;
-    });
     this.box = dialog(`${this.action.label} ${this.action.noun[1] ?? this.action.noun[0] + "s"}`, this.element);
     this.reason.focus();
   }

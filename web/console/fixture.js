@@ -86,9 +86,7 @@ class Clock {
     this.element = h("section.card.view", { "aria-label": "Clock" }, this.head, this.actions, this.due);
     this.soon = api.reader(signal, () => this.load(), 300);
     api.each(250, signal, () => this.tick());
-    const stop = api.events({}, this.soon, (now) => {
-      if (now === "open" || now === "gap") this.soon();
-    });
+    const stop = api.events({}, this.soon, (now) => /open|gap/.test(now) && this.soon());
     signal.addEventListener("abort", stop);
   }
 

@@ -132,9 +132,15 @@ export class List {
     if ([this.more, document.body].includes(document.activeElement)) this.focus(before);
   }
 
-  // refresh reads the list again. While somebody is there, or with stay, those that are shown stay where they are, and
-  // only what comes after them is added.
-  async refresh(stay = false) {
+  // refresh reads the list again, after what reads it again already.
+  refresh(stay = false) {
+    this.last = Promise.allSettled([this.last]).then(() => this.readAgain(stay));
+    return this.last;
+  }
+
+  // readAgain reads the list. While somebody is there, or with stay, those that are shown stay where they are, and only
+  // what comes after them is added.
+  async readAgain(stay) {
     const { turn } = this,
       now = () => turn === this.turn && !this.signal.aborted;
     const known = new Set(this.items.map(this.key)),

@@ -152,9 +152,7 @@ function refreshTimes() {
     if (e.textContent !== text) e.textContent = text;
   }
 }
-setInterval(() => {
-  if (!document.hidden) refreshTimes();
-}, 1000);
+setInterval(() => document.hidden || refreshTimes(), 1000);
 api.signals.addEventListener("clock", refreshTimes);
 
 export const number = (n) => n.toLocaleString("en");

@@ -317,6 +317,8 @@ func (o *options) filters(query url.Values, flags [][2]string) {
 				query.Set("failure_group", text)
 			case "tag":
 				query.Add(key, text)
+			case "status": // given again, one more that may match
+				query.Set(key, strings.TrimPrefix(query.Get(key)+","+text, ","))
 			case "since":
 				if d, err := parseDuration(text); err != nil || d <= 0 {
 					return cmp.Or(err, errDuration)

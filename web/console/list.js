@@ -7,7 +7,7 @@ import { button, fill, h, plural, problem, table } from "./ui.js";
 const mostFresh = 200; // items that came meanwhile, up to which those that are shown are looked for below them
 
 // live calls read() after events that concern(event) the page, when events were missed, and when the function that it
-// returns is called, once a second at most. It also does so from time to time, since no event tells of some changes,
+// returns is called, once a second at most. It also does so from time to time, since no event reports some changes,
 // such as those of dead letters and deliveries.
 export function live(signal, concerns, read) {
   const soon = api.reader(signal, read, 1000);

@@ -284,10 +284,21 @@ func (h *hostileRun) run(args []string) string {
 	return out
 }
 
-// TestHostileDataOnTerminal runs every command in every form against services with hostile answers and with hostile
-// files and arguments. Nothing that misleads reaches the terminal, but the data does.
+// TestHostileDataOnTerminal runs every command against a service with hostile answers and with hostile files and arguments.
+// Nothing that misleads reaches the terminal.
 func TestHostileDataOnTerminal(t *testing.T) {
 	sequential(t)
+	runHostile(t, false)
+}
+
+// TestHostileDataInEveryForm does so in every form and with every kind of answer and terminal. The data itself is shown.
+func TestHostileDataInEveryForm(t *testing.T) {
+	sequential(t)
+	wire.Long(t)
+	runHostile(t, true)
+}
+
+func runHostile(t *testing.T, long bool) {
 	runs, raw := 0, 0
 	commandTable().each(func(c *command) {
 		t.Run(c.name, func(t *testing.T) {
@@ -307,7 +318,6 @@ func TestHostileDataOnTerminal(t *testing.T) {
 				modes = modes[:1]
 			}
 			kinds := []string{"xterm", "dumb"}
-			long := os.Getenv("LONG_TESTS") != ""
 			if !long {
 				modes, kinds, forms = modes[:1], kinds[:1], forms[:1]
 			}

@@ -261,14 +261,14 @@ func (d *derivation) number(purpose string, parent uuid, name string, ordinal ui
 	return binary.BigEndian.Uint64(h[:])
 }
 
-// floatOf returns the nth random number in [0, 1) of a step.
-func (s *idSource) floatOf(step uuid, n int) float64 {
+// floatOf returns the nth random number in [0, 1) of a step or an event.
+func (s *idSource) floatOf(of uuid, n int) float64 {
 	if s.derived == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.rand.Float64()
 	}
-	return float64(s.derived.number("chance", step, "", uint64(n))>>11) / (1 << 53)
+	return float64(s.derived.number("chance", of, "", uint64(n))>>11) / (1 << 53)
 }
 
 // secretOf returns a secret for a step, for the store's sequence seq. Nobody can guess it,

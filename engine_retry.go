@@ -108,10 +108,15 @@ func (r *outcomeRules) backoff(p *retryPolicy, n int, retryAfter time.Duration, 
 	}
 	limit := float64(p.MaxMS)
 	ms := min(backoffFactor(p.Backoff, n)*float64(p.BaseMS), limit)
+	return time.Duration(min(r.jittered(ms, step, n), limit) * float64(time.Millisecond))
+}
+
+// jittered varies the nth wait of a step or an event by up to 10 %, if the configuration has jitter.
+func (r *outcomeRules) jittered(wait float64, of uuid, n int) float64 {
 	if r.jitter {
-		ms = min(ms*(0.9+0.2*r.ids.floatOf(step, n)), limit)
+		wait *= 0.9 + 0.2*r.ids.floatOf(of, n)
 	}
-	return time.Duration(ms * float64(time.Millisecond))
+	return wait
 }
 
 // backoffFactor returns what multiplies the base after n attempts.

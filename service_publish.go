@@ -29,8 +29,6 @@ const (
 type publisher struct {
 	log         *slog.Logger
 	clock       clock
-	jitter      bool      // as for retries
-	ids         *idSource // for the jitter
 	store       *store
 	engine      *engine
 	web         *httpCaller
@@ -81,7 +79,7 @@ type subscriberFigures struct {
 
 func newPublisher(s *service) *publisher {
 	p := &publisher{
-		log: s.log, clock: s.clock, jitter: s.cfg.Engine.Jitter, ids: s.ids, store: s.store, engine: s.engine, web: s.handlers.web,
+		log: s.log, clock: s.clock, store: s.store, engine: s.engine, web: s.handlers.web,
 	}
 	if p.web == nil { // no handler runs here
 		p.web = newHTTPCaller(&s.cfg.Worker, version)
@@ -216,9 +214,7 @@ func (s *subscriber) count(r sendResult, now instant) {
 func (p *publisher) pause(a *sendAttempt, r sendResult) {
 	// 20 doublings are far beyond resendMax, and many more would overflow.
 	wait := min(resendBase<<min(a.number-1, 20), resendMax)
-	if p.jitter {
-		wait = time.Duration(float64(wait) * (0.9 + 0.2*p.ids.floatOf(a.event.id(p.store.numbers()), a.number)))
-	}
+	wait = time.Duration(p.engine.outcomes.jittered(float64(wait), a.event.id(p.store.numbers()), a.number))
 	p.rest(a, max(wait, r.wait), func() {
 		a.count(r, p.clock.now())
 		a.attempts, a.problem = a.number, r.problem

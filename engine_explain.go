@@ -427,8 +427,8 @@ func (x *explainer) situation(e *stepExplanation, i int) (name string, holes []s
 	return "starting", nil
 }
 
-// freeze describes a frozen clock, if that is what holds a step up. Handlers run in real time, so a frozen clock does
-// not hold them up, but it does hold up builtins and stubs that wait.
+// freeze says how far a frozen clock must be advanced, if a step waits for it. Handlers run in real time, whatever the
+// clock does, but builtins and stubs that wait do so by the clock.
 func (x *explainer) freeze(e *stepExplanation, i int) {
 	due := instant(e.DueAt)
 	if e.Cause == causeRunning {

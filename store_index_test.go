@@ -712,7 +712,7 @@ func checkFound(t testing.TB, s *store) {
 	}
 }
 
-// foundTask is what TestFindIndex knows about a task.
+// foundTask is the model of a task in TestFindIndex.
 type foundTask struct {
 	slot   slot
 	labels []uint64

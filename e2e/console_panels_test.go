@@ -168,7 +168,7 @@ func TestConsoleLetters(t *testing.T) {
 	p.clickAt(`document.querySelectorAll(".chip")[1]`)
 	p.waitText("ordered twice")
 	s.api().do("PATCH", "/v1/dlq/entry/"+entry.text("dlq_entry_uuid"), `{"resolution_notes":"by another person"}`).want(200)
-	p.waitText("by another person") // although no event tells of it
+	p.waitText("by another person") // which no event reports
 }
 
 // TestConsoleAnalytics shows figures as charts and as a table.
